@@ -15,16 +15,15 @@ from sklearn.linear_model import LogisticRegression
 
 from closecall import AggregateLossClassifier, CloseKClassifierCV
 from closecall.aggregates import AGGREGATES, Aggregate, spectrum, take_smallest
-from closecall.linear.joint import Steps
-from closecall.linear.multiclass import _Joint, prepare_joint
+from closecall.linear.joint import JointProblems, prepare_joint
 from closecall.losses import LOSSES
 from closecall.objective import Problem, values_and_gradients
 from closecall.solvers import compiled
-from closecall.solvers.kernels import make_mass
 from closecall.solvers.steps import Descent, Rows
 from closecall.solvers.sweep import prepare
 
 from ..family_twins import MEMBERS
+from .joint_twin import value_and_gradient
 
 N, D, CLASSES = 40, 3, 3
 OWN, SPECTRUM = "my_middle", "my_spectrum"
@@ -122,11 +121,11 @@ def test_many_classes(name: str, form: str, loss: str, kind: str) -> None:
 
     expected = by_definition(losses, item, mass, np.log(2) if form == "softmax" else known.threshold)
     k = AGGREGATES[name].counts(item.k, item.m, float(mass.sum()))[0]
-    steps = Steps(design, codes, [make_mass(mass, np.float64)], [item], form)
+    steps = JointProblems(design, codes, np.zeros(1, dtype=int), [item], form)
     shrink = 0.7 * design.penalized * C
     found = {
         "steps": steps.gradients(C[None], np.array([k]), np.array([0]))[0],
-        "slow twin": _Joint(design, codes, mass, item, form, CLASSES).value_and_gradient(C, k)[1] - shrink,
+        "slow twin": value_and_gradient(design, codes, mass, item, form, C, k)[1] - shrink,
     }
     for way, gradient in found.items():
         assert (gradient * along).sum() == pytest.approx(expected, rel=2e-5, abs=1e-7), way

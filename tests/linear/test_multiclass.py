@@ -10,11 +10,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from closecall import AggregateLossClassifier, CloseKClassifier, CloseKClassifierCV, Problem, get_loss
-from closecall.linear.joint import Steps
-from closecall.linear.multiclass import JOINT, _Joint, individual_losses, prepare_joint, solve_joint, top_two_margins
+from closecall.linear.joint import JointProblems, prepare_joint, solve_joint
+from closecall.linear.multiclass import JOINT, individual_losses, threshold_of, top_two_margins
 from closecall.objective import aggregate_value
 from closecall.solvers.design import make_design
-from closecall.solvers.kernels import make_mass
+
+from .joint_twin import value_and_gradient
 
 
 def family(seed: int, samples: int = 5, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -27,11 +28,12 @@ def family(seed: int, samples: int = 5, classes: int = 3) -> tuple[np.ndarray, n
 def close_values(kind: str, loss: str, scores: np.ndarray, codes: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """The close-k loss with one M for the whole family, and the errors, of every model."""
     losses = [individual_losses(kind, get_loss(loss), model, codes) for model in scores]
-    errors = np.array([(top_two_margins(model, codes)[0] <= 0).sum() for model in scores])
-    M = max(values.max() for values, _ in losses)
-    wrong = [top_two_margins(model, codes)[0] <= 0 for model in scores]
+    threshold = threshold_of(kind, get_loss(loss))
+    errors = np.array([(top_two_margins(model, codes) <= 0).sum() for model in scores])
+    M = max(values.max() for values in losses)
+    wrong = [top_two_margins(model, codes) <= 0 for model in scores]
     totals = []
-    for (values, threshold), missed in zip(losses, wrong, strict=True):
+    for values, missed in zip(losses, wrong, strict=True):
         nearest = np.argsort(np.abs(values - threshold), kind="stable")
         totals.append(values[nearest[:k]].sum() + M * missed[nearest[k:]].sum())
     return np.array(totals), errors
@@ -49,9 +51,9 @@ def test_lemma_k_carries_over_to_the_top_two_margin(loss: str, k: int) -> None:
 def test_the_reference_agrees_with_the_packages_own_value() -> None:
     scores, codes = family(0)
     values, _ = close_values("top_two", "logistic", scores, codes, 2)
-    M = max(individual_losses("top_two", get_loss("logistic"), model, codes)[0].max() for model in scores)
+    M = max(individual_losses("top_two", get_loss("logistic"), model, codes).max() for model in scores)
     problem = Problem("logistic", "close", k=2)
-    own = [aggregate_value(problem, top_two_margins(model, codes)[0], constant=M) for model in scores]
+    own = [aggregate_value(problem, top_two_margins(model, codes), constant=M) for model in scores]
     np.testing.assert_allclose(own, values)
 
 
@@ -69,9 +71,9 @@ def test_softmax_breaks_lemma_k() -> None:
 def test_no_loss_value_separates_right_from_wrong_under_softmax() -> None:
     right, wrong = np.array([[0.1, 0.0, 0.0]]), np.array([[0.0, 0.0, -9.0]])
     code = np.array([0])
-    assert top_two_margins(right, code)[0] > 0 >= top_two_margins(wrong, code)[0]
+    assert top_two_margins(right, code) > 0 >= top_two_margins(wrong, code)
     loss = get_loss("logistic")
-    assert individual_losses("softmax", loss, right, code)[0] > individual_losses("softmax", loss, wrong, code)[0]
+    assert individual_losses("softmax", loss, right, code) > individual_losses("softmax", loss, wrong, code)
 
 
 @pytest.mark.parametrize("kind", JOINT)
@@ -80,13 +82,20 @@ def test_gradient_is_the_derivative(kind: str, k: float | None) -> None:
     rng = np.random.default_rng(0)
     X, codes, mass = rng.normal(size=(20, 3)), np.arange(20) % 3, rng.random(20) + 0.5
     design = make_design(X, -np.ones(20), mass[None], fit_intercept=True, penalize=False, dtype=np.float64)
-    joint = _Joint(design, codes, mass, Problem("logistic", "close", k=0.5, alpha=0.7), kind, 3)
+    problem = Problem("logistic", "close", k=0.5, alpha=0.7)
+    joint = JointProblems(design, codes, np.zeros(1, dtype=int), [problem], kind)
+
+    def at(C: np.ndarray) -> tuple[float, np.ndarray]:
+        if k is None:
+            return joint.value_and_gradient(0, C)
+        return value_and_gradient(design, codes, mass, problem, kind, C, k)
+
     C = rng.normal(size=(3, design.rank))
-    _, gradient = joint.value_and_gradient(C, k)
+    _, gradient = at(C)
     for place in itertools.product(range(3), range(design.rank)):
         step = np.zeros_like(C)
         step[place] = 1e-6
-        slope = (joint.value_and_gradient(C + step, k)[0] - joint.value_and_gradient(C - step, k)[0]) / 2e-6
+        slope = (at(C + step)[0] - at(C - step)[0]) / 2e-6
         assert gradient[place] == pytest.approx(slope, rel=1e-4, abs=1e-5)
 
 
@@ -137,14 +146,13 @@ def test_problems_together_are_problems_alone(kind: str, aggregate: str) -> None
     design = make_design(X, -np.ones(30), masses, fit_intercept=True, penalize=False, dtype=np.float64)
     problems = [Problem("logistic", aggregate, k=0.4, alpha=a, m=0.2) for a in (0.1, 1.0, 10.0, 1.0)]
     folds = [0, 0, 1, 2]
-    kept = [make_mass(mass, np.float64) for mass in masses]
-    steps = Steps(design, codes, [kept[fold] for fold in folds], problems, kind)
+    steps = JointProblems(design, codes, np.array(folds), problems, kind)
     C = rng.normal(size=(4, 3, design.rank))
     k = np.array([0.4 * masses[fold].sum() for fold in folds]) if aggregate != "trimmed" else masses.sum(axis=1)[folds]
     together = steps.gradients(C, k, np.arange(4)) + steps.shrink * C
     for row, fold in enumerate(folds):
-        joint = _Joint(design, codes, masses[fold], problems[row], kind, 3)
-        np.testing.assert_allclose(together[row], joint.value_and_gradient(C[row], k[row])[1], rtol=1e-9, atol=1e-9)
+        alone = value_and_gradient(design, codes, masses[fold], problems[row], kind, C[row], k[row])[1]
+        np.testing.assert_allclose(together[row], alone, rtol=1e-9, atol=1e-9)
 
 
 def test_a_step_over_all_examples_lowers_the_objective() -> None:
@@ -153,12 +161,12 @@ def test_a_step_over_all_examples_lowers_the_objective() -> None:
     X, codes, mass = rng.normal(size=(40, 3)), np.arange(40) % 3, np.ones(40)
     design = make_design(X, -mass, mass[None], fit_intercept=True, penalize=False, dtype=np.float64)
     problem = Problem("logistic", "atk", k=40, alpha=1.0)
-    steps = Steps(design, codes, [make_mass(mass, np.float64)], [problem], "softmax")
-    joint = _Joint(design, codes, mass, problem, "softmax", 3)
+    steps = JointProblems(design, codes, np.zeros(1, dtype=int), [problem], "softmax")
     for size in (0.01, 1.0, 100.0):
         C = size * rng.normal(size=(1, 3, design.rank))
         after = steps.descend(C, 0, 1, 0.0)[0]
-        assert joint.value_and_gradient(after[0], 40.0)[0] < joint.value_and_gradient(C[0], 40.0)[0]
+        values = [value_and_gradient(design, codes, mass, problem, "softmax", c, 40.0)[0] for c in (C[0], after[0])]
+        assert values[1] < values[0]
 
 
 @pytest.mark.parametrize("kind", JOINT)

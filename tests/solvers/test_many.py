@@ -7,7 +7,6 @@ from scipy.optimize import brentq, minimize
 from sklearn.linear_model import LogisticRegression
 
 from closecall import CloseKClassifier, Problem
-from closecall.linear.training import _sorted
 from closecall.losses import get_loss
 from closecall.solvers import solve
 from closecall.solvers.blocked import FlowSums, ManyRows, NearRows, margin_at
@@ -212,12 +211,3 @@ def test_empty_columns_of_sparse_rows_change_nothing() -> None:
         assert np.count_nonzero(np.delete(many.coef, places, axis=1)) == 0
         again = solve(wide, y, problems, max_iter=200, fit_intercept=free, init=(many.coef, many.intercept))
         assert (again.objective <= many.objective * (1 + 1e-6)).all()
-
-
-def test_hashes_are_sorted_by_all_of_their_bits() -> None:
-    rng = np.random.default_rng(5)
-    hashes = rng.integers(0, 1 << 63, 1000, dtype=np.uint64)
-    assert np.array_equal(_sorted(hashes), np.argsort(hashes))
-    near = np.append(hashes, hashes[3] ^ np.uint64(1))  # the first bits are equal
-    assert np.array_equal(_sorted(near), np.argsort(near))
-    assert _sorted(np.append(hashes, hashes[3])) is None

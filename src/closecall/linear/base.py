@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -12,32 +12,36 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.preprocessing import LabelBinarizer
 from sklearn.svm import LinearSVC
+from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._names import Array
-from ..aggregates import AGGREGATES, check_mass
+from .._names import Array, lookup
+from ..aggregates import AGGREGATES, check_mass, get_aggregate
 from ..losses import LOSSES
+from ..objective import Problem
 from ..theory import minimum_errors
-from .calibration import probabilities
-from .fitting import scores_of
+from .calibration import CALIBRATIONS, calibrate, probabilities
+from .fitting import Options, close_calls, codes_of, exact_intercepts, fit_models, scores_of, warn_of_fit
 from .persistence import load_model, save_model
+from .splits import Splits
+from .training import Training, check_training
 
 
 @dataclass(frozen=True)
 class OptimalityGap:
-    """Training errors compared with a proven bound for all linear classifiers.
+    """Training errors compared with a lower bound that holds for every linear classifier.
 
     Parameters
     ----------
     errors : float
-        The misclassified mass of this classifier.
+        The mass that this classifier misclassifies.
     lower_bound : float
-        No linear classifier misclassifies less.
+        The mass that any linear classifier misclassifies at least.
     gap : float
         The difference.
     proven : bool
-        Whether a classifier with ``lower_bound`` errors is known to exist.
+        Whether some classifier is known to attain ``lower_bound``.
     """
 
     errors: float
@@ -47,9 +51,9 @@ class OptimalityGap:
 
 
 def own_form(model: Any) -> str | None:
-    """The form of a logistic regression: separate scores ("ovr") or a softmax; None for all other models.
+    """Return the form of a logistic regression, "ovr" or "softmax", and None for all other models.
 
-    A search is judged by the model it chose. Two classes have one score.
+    For a search, this is the form of the model it chose. Two classes have one score, which counts as "ovr".
 
     Examples
     --------
@@ -57,10 +61,8 @@ def own_form(model: Any) -> str | None:
     >>> own_form(AggregateLossClassifier()), own_form(CloseKClassifier())
     ('ovr', None)
     """
-    names = ("loss", "aggregate", "exact_intercept")
-    searches = hasattr(model, "alphas")
-    fitted = getattr(model, "best_params_", {}) if searches else {name: getattr(model, name, None) for name in names}
-    loss, aggregate, moved = (fitted.get(name) for name in names)
+    fitted = getattr(model, "best_params_", {}) if hasattr(model, "alphas") else vars(type(model)) | vars(model)
+    loss, aggregate, moved = (fitted.get(name) for name in ("loss", "aggregate", "exact_intercept"))
     if moved or loss not in LOSSES or aggregate not in AGGREGATES:
         return None
     form = getattr(model, "multiclass_", model.multiclass)
@@ -71,7 +73,7 @@ def own_form(model: Any) -> str | None:
 
 
 def has_probabilities(estimator: Any) -> bool:
-    """True if the model is calibrated or is logistic regression; otherwise an error says what to do."""
+    """Return True if the model is calibrated or is logistic regression; otherwise raise an ``AttributeError``."""
     if getattr(estimator, "calibration", None) is None and own_form(estimator) is None:
         raise AttributeError(
             f"this {type(estimator).__name__} is not logistic regression and has no probabilities of its own; set "
@@ -81,7 +83,7 @@ def has_probabilities(estimator: Any) -> bool:
 
 
 def calibrators_of(model: Any) -> list[Array] | None:
-    """The calibrators of a fitted model: one array for each score, None for a softmax."""
+    """Return the calibrators of a fitted model: one array for each score, or None for a softmax."""
     if getattr(model, "calibration", None) is not None:
         return model.calibrators_
     return None if own_form(model) == "softmax" else [np.array([1.0, 0.0])] * len(model.intercept_)
@@ -95,13 +97,52 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_: Array
     calibrators_: list[Array]
 
+    if TYPE_CHECKING:  # each __init__ stores its parameters under their own names
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def _check_fit(self, X: Any, y: Any, sample_weight: Any) -> Training:
+        check_random_state(self.random_state)
+        if self.calibration is not None:
+            lookup(CALIBRATIONS, self.calibration, "calibration")
+        return check_training(self, X, y, sample_weight, self.class_weight)
+
+    def _make_options(self, **more: Any) -> Options:
+        return Options(
+            self.max_iter, self.tol, bool(self.fit_intercept), bool(self.penalize_intercept),
+            **{"multiclass": self.multiclass, "solver": self.solver, "n_starts": self.n_starts} | more,
+        )  # fmt: skip
+
+    def _fit_setting(
+        self, training: Training, problem: Problem, options: Options, *, exact: bool, name: str,
+        splits: Splits | None = None,
+    ) -> None:  # fmt: skip
+        """Fit one setting on all rows, set the fitted attributes, and warn if the fit has no certificate.
+
+        ``exact`` requests an exact intercept; ``splits`` are the folds of the calibration.
+        """
+        models = fit_models(training, [problem], options)
+        coef, intercept, kind = models.coef[0], models.intercept[0], training.X.dtype
+        if exact:
+            intercept = exact_intercepts(training, models.coef, options)[0]
+        self.classes_, self.coef_, self.intercept_ = training.classes, coef.astype(kind), intercept.astype(kind)
+        self.n_iter_, self.gap_, self.converged_ = models.n_iter[0], models.gap[0], bool(models.converged[0].all())
+        self.k_ = get_aggregate(problem.aggregate).counts(problem.k, problem.m, float(training.mass.sum()))[0]
+        self.support_ = close_calls(training, coef, intercept, problem, options.multiclass)
+        if self.calibration is not None:
+            self.calibrators_ = calibrate(
+                self.calibration, training, problem, options,
+                exact=exact, random_state=self.random_state, splits=splits,
+            )  # fmt: skip
+        warn_of_fit(name, problem, models, options, training, self.support_)
+
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self, "coef_")
-        with np.errstate(over="ignore", invalid="ignore"):  # the sum by which it looks for NaN may overflow
+        with np.errstate(over="ignore", invalid="ignore"):  # the sum that detects NaN may overflow
             return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
     def decision_function(self, X: Any) -> Array:
-        """Scores: positive for ``classes_[1]`` with two classes; with more, the largest score wins.
+        """Return scores: positive for ``classes_[1]`` with two classes; with more, the largest score wins.
 
         Parameters
         ----------
@@ -118,25 +159,24 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> Array:
-        """Class labels (samples,)."""
+        """Return class labels (samples,)."""
         scores = self.decision_function(X)
-        codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return self.classes_[codes]
+        return self.classes_[codes_of(scores if scores.ndim == 2 else scores[:, None])]
 
     @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities (samples, classes): calibrated with ``calibration=``, otherwise only for logistic regression.
+        """Return probabilities (samples, classes) of a calibrated model or of logistic regression.
 
         The average of the logistic loss is logistic regression, and so is a search that chose it; one-vs-rest
-        probabilities are normalised as in scikit-learn's OneVsRestClassifier. All other models need a calibration,
-        which is fitted on out-of-fold scores. It may give the class that ``predict`` rejects a probability above one
-        half: close-k places its boundary to make few errors, not where the probability is one half.
+        probabilities are normalised as in scikit-learn's OneVsRestClassifier. All other models need ``calibration``,
+        which is fitted on out-of-fold scores. A class that ``predict`` does not choose may have a probability above one
+        half: close-k places its boundary where it makes few errors, not where the probability is one half.
         """
         scores = self.decision_function(X)
         return probabilities(calibrators_of(self), scores if scores.ndim == 2 else scores[:, None])
 
     def boundary_distance(self, X: Any) -> Array:
-        """Euclidean distance to the decision boundary (samples,).
+        """Return the Euclidean distance to the decision boundary (samples,).
 
         Signed for two classes (positive on the side of ``classes_[1]``); for more, the distance to the nearest point
         at which another class would be predicted. Infinite if all coefficients are zero.
@@ -148,19 +188,23 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> AggregateLossClassifier().fit(X, y).boundary_distance([[3.0, 5.0]]).round(3).tolist()
         [3.0]
         """
-        scores = self.decision_function(X)
-        if scores.ndim == 1:
-            return _ratio(scores, _norms(self.coef_[0]))
-        samples, winners = np.arange(len(scores)), scores.argmax(axis=1)
-        with np.errstate(over="ignore"):
-            lead = scores[samples, winners][:, None] - scores
-        apart = _norms(self.coef_[:, None] - self.coef_[None])[winners]
-        distances = _ratio(lead, apart)
+        scores, coef = self.decision_function(X), self.coef_.astype(np.float64)
+        samples, winners = np.arange(len(scores)), codes_of(scores[:, None] if scores.ndim == 1 else scores)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # a distance may be infinite
+            if scores.ndim == 1:
+                distances = scores / np.hypot.reduce(coef[0])
+                return np.where(np.isnan(distances), np.copysign(np.inf, scores), distances)
+            # Unlike np.linalg.norm, hypot does not overflow.
+            norms = np.hypot.reduce(coef[:, None] - coef[None], axis=-1)[winners]
+            distances = (scores[samples, winners][:, None] - scores) / norms
+        distances[np.isnan(distances)] = np.inf
         distances[samples, winners] = np.inf
         return distances.min(axis=1)
 
     def optimality_gap(self, X: Any, y: Any, sample_weight: Any = None, *, time_limit: float = 60.0) -> OptimalityGap:
-        """Errors on (X, y) and a proven lower bound over all linear classifiers; for two classes and small problems.
+        """Return the errors on (X, y) and a proven lower bound for all linear classifiers.
+
+        Only for two classes, and practical only for small problems.
 
         Parameters
         ----------
@@ -168,7 +212,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : array (samples,)
         sample_weight : array (samples,), optional
         time_limit : float
-            Seconds after which the bound reached so far is returned.
+            Seconds after which the best bound so far is returned.
 
         Returns
         -------
@@ -195,7 +239,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return OptimalityGap(errors, best.lower_bound, max(errors - best.lower_bound, 0.0), best.proven)
 
     def to_sklearn(self) -> LogisticRegression | OneVsRestClassifier | LinearSVC:
-        """A plain fitted scikit-learn model with the same predictions, for ONNX, PMML and the like.
+        """Return a fitted scikit-learn model with the same predictions, for ONNX, PMML and the like.
 
         A model that is logistic regression becomes a LogisticRegression, or a OneVsRestClassifier of them for
         one-vs-rest. All others become a LinearSVC, which has no ``predict_proba``; a calibration is dropped.
@@ -221,11 +265,9 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._filled(plain, coef_=self.coef_, intercept_=self.intercept_, classes_=self.classes_)
 
     def _filled(self, plain: Any, **fitted: Array) -> Any:
-        """A scikit-learn model with these attributes and those that all models have."""
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self, name):
-                fitted[name] = getattr(self, name)
-        vars(plain).update(fitted, n_iter_=np.atleast_1d(getattr(self, "n_iter_", 1)))
+        """Return a scikit-learn model with these attributes and those that all models have."""
+        common = {name: vars(self)[name] for name in ("n_features_in_", "feature_names_in_") if name in vars(self)}
+        vars(plain).update(fitted, **common, n_iter_=np.atleast_1d(getattr(self, "n_iter_", 1)))
         return plain
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -242,17 +284,3 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-def _norms(vectors: Array) -> Array:
-    """Euclidean norms over the last axis; scaled first, because squares overflow long before norms do."""
-    vectors = np.asarray(vectors, dtype=np.float64)
-    sizes = np.abs(vectors).max(axis=-1, initial=0.0)
-    scaled = vectors / np.where(sizes > 0, sizes, 1)[..., None]
-    return np.asarray(sizes * np.linalg.norm(scaled, axis=-1))
-
-
-def _ratio(values: Array, norms: Array) -> Array:
-    far = np.copysign(np.inf, values)
-    with np.errstate(over="ignore"):  # a distance beyond the largest float is infinite
-        return np.where(norms > 0, values / np.where(norms > 0, norms, 1), far)

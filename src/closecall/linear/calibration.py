@@ -1,4 +1,4 @@
-"""Probabilities from held-out scores: Platt's sigmoid or an isotonic step function.
+"""Probabilities from held-out scores: by Platt's sigmoid or by isotonic regression.
 
 A calibrator is a plain array, which can be saved: (2,) for a sigmoid (slope, offset), (2, knots) for isotonic.
 """
@@ -15,17 +15,15 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
-from .._names import Array, lookup
+from .._names import Array
 from ..objective import Problem
 from .fitting import Options, Parts, exact_intercepts, fit_models, scores_of
-from .splits import Splits
+from .splits import FOLDS, Splits
 from .training import Training
-
-FOLDS = 5
 
 
 def fit_sigmoid(scores: Array, positive: Array, mass: Array) -> Array:
-    """Platt's (slope, offset) with his smoothed targets (Platt 1999), which keep separable scores finite.
+    """Return Platt's (slope, offset); his smoothed targets (Platt 1999) keep them finite for separable scores.
 
     Examples
     --------
@@ -36,7 +34,7 @@ def fit_sigmoid(scores: Array, positive: Array, mass: Array) -> Array:
     up, down = float(mass[positive].sum()), float(mass[~positive].sum())
     target = np.where(positive, (up + 1) / (up + 2), 1 / (down + 2))
     spread = max(float(np.sqrt(np.average(scores**2, weights=mass))), 1e-12)
-    # Each example counts as a positive one of mass target and a negative one of the rest.
+    # Each example counts as a positive one with the share ``target`` of its mass, and as a negative one with the rest.
     both, labels = np.concatenate([scores, scores])[:, None] / spread, np.repeat([1, 0], len(scores))
     masses = np.concatenate([mass * target, mass * (1 - target)])
     plain = LogisticRegression(C=1e6, tol=1e-8, max_iter=1000).fit(both, labels, sample_weight=masses)
@@ -44,20 +42,20 @@ def fit_sigmoid(scores: Array, positive: Array, mass: Array) -> Array:
 
 
 def fit_isotonic(scores: Array, positive: Array, mass: Array) -> Array:
-    """Knots and values (2, knots) of the best increasing step function, interpolated linearly."""
+    """Return the knots and values (2, knots) of isotonic regression, between which probabilities are interpolated."""
     rising = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
     rising.fit(scores, positive.astype(float), sample_weight=mass)
     return np.stack([rising.X_thresholds_, rising.y_thresholds_]).astype(float)
 
 
-#: How scores become probabilities.
+#: The methods that turn scores into probabilities.
 CALIBRATIONS = {"sigmoid": fit_sigmoid, "isotonic": fit_isotonic}
 
 
 def probabilities(calibrators: Sequence[Array] | None, scores: Array) -> Array:
-    """Probabilities (samples, classes) of scores (samples, 1) for two classes or (samples, classes).
+    """Return probabilities (samples, classes), given scores (samples, 1) for two classes, else (samples, classes).
 
-    Each score has its own calibrator, and the results are divided by their sum; without calibrators, a softmax is used.
+    Each score has its own calibrator, and the results are divided by their sum. Without calibrators it is a softmax.
 
     Examples
     --------
@@ -84,12 +82,11 @@ def calibrate(
     method: Any, training: Training, problem: Problem, options: Options, *, exact: bool, random_state: Any,
     splits: Splits | None = None,
 ) -> list[Array]:  # fmt: skip
-    """Calibrators of a setting, fitted on out-of-fold scores.
+    """Return the calibrators of a setting, fitted on out-of-fold scores.
 
-    The folds are stratified, or the ``splits`` that keep groups or times apart. They use cold starts, because a given
-    start, or one from an earlier fit, may have seen their examples.
+    The folds are stratified, or the given ``splits``, which may separate groups or times. They use cold starts: a model
+    given as a start may have been trained on their test rows.
     """
-    lookup(CALIBRATIONS, method, "calibration")
     if not isinstance(options.init, str):
         options = replace(options, init="least_squares")
     counts = np.bincount(training.codes)
@@ -103,7 +100,7 @@ def calibrate(
             group[held] = fold
         test = np.eye(splitter.n_splits, dtype=bool)
         splits = Splits(group, ~test, test)
-    folds = len(splits.test)
+    folds = len(splits)
     parts = Parts(splits.group, splits.train, np.arange(folds))
     models = fit_models(training, [problem] * folds, options, parts=parts)
     intercept = exact_intercepts(training, models.coef, options, parts=parts) if exact else models.intercept
@@ -116,7 +113,10 @@ def calibrate(
 
 
 def fit_calibrators(method: str, scores: Array, codes: Array, weight: Array) -> list[Array]:
-    """One calibrator for each column of out-of-sample scores (samples, 1 or classes); class weights are ignored."""
+    """Return one calibrator for each column of out-of-sample scores (samples, 1 or classes).
+
+    ``weight`` are the sample weights, without class weights.
+    """
     fit = CALIBRATIONS[method]
     columns = [1] if scores.shape[1] == 1 else range(scores.shape[1])
     return [fit(scores[:, place], codes == code, weight) for place, code in enumerate(columns)]

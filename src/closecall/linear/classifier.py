@@ -5,39 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
 
-from .._names import Array, keep, lookup
+from .._names import Array, keep
 from ..aggregates import Count, get_aggregate, warn_of_one
 from ..objective import Problem
 from .base import LinearClassifier
-from .calibration import CALIBRATIONS, calibrate
-from .fitting import Options, close_calls, fit_setting, is_convex, only_class, warn_unsettled
-from .training import Training, check_training
 
 
 class _OneSetting(LinearClassifier):
     """Fits one (loss, aggregate, k, alpha); subclasses only decide which settings are parameters."""
-
-    loss: str
-    aggregate: str
-    k: Count
-    m: Count
-    alpha: float
-    max_iter: int
-    tol: float
-    solver: str
-    n_starts: int | None
-    fit_intercept: bool
-    penalize_intercept: bool
-    exact_intercept: bool
-    class_weight: Any
-    multiclass: str
-    calibration: str | None
-    init: Any
-    warm_start: bool
-    random_state: Any
-    verbose: int
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Fit the classifier.
@@ -57,57 +33,24 @@ class _OneSetting(LinearClassifier):
         """
         problem = Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
         warn_of_one(self.aggregate, self.k)
-        check_random_state(self.random_state)
-        if "m" in get_aggregate(self.aggregate).takes and self.m is None:
+        takes = get_aggregate(self.aggregate).takes
+        if "m" in takes and self.m is None:
             raise ValueError(
                 f"aggregate={self.aggregate!r} needs m, the number of largest losses to leave out; without it, it is "
-                f"{'atk' if 'k' in get_aggregate(self.aggregate).takes else 'average'!r}"
+                f"{'atk' if 'k' in takes else 'average'!r}"
             )
-        if self.calibration is not None:
-            lookup(CALIBRATIONS, self.calibration, "calibration")
         old = (self.coef_, self.intercept_) if self.warm_start and hasattr(self, "coef_") else None
-        training = check_training(self, X, y, sample_weight, self.class_weight)
-        options = self._options(training, old)
-        exact = bool(self.exact_intercept)
-        models = fit_setting(training, problem, options, exact)
-        dtype = training.X.dtype
-        self.classes_ = training.classes
-        self.coef_, self.intercept_ = models.coef[0].astype(dtype), models.intercept[0].astype(dtype)
-        self.n_iter_, self.gap_, self.converged_ = models.n_iter[0], models.gap[0], bool(models.converged[0].all())
-        self.k_ = get_aggregate(self.aggregate).counts(self.k, self.m, float(training.mass.sum()))[0]
-        self.support_ = close_calls(training, models.coef[0], models.intercept[0], problem, self.multiclass)
-        if self.calibration is not None:
-            self.calibrators_ = calibrate(
-                self.calibration, training, problem, options, exact=exact, random_state=self.random_state
-            )
-        self._tell(training)
-        only = only_class(training, self.support_, models, options)
-        warn_unsettled(type(self).__name__, problem, models, options, is_convex(problem, training), only=only)
-        return self
-
-    def _options(self, training: Training, old: tuple[Array, Array] | None) -> Options:
-        rows = 1 if len(training.classes) == 2 else len(training.classes)
-        init = self.init
-        if old is not None and old[0].shape == (rows, training.X.shape[1]):
-            init = old
+        training = self._check_fit(X, y, sample_weight)
+        rows, features = 1 if len(training.classes) == 2 else len(training.classes), training.X.shape[1]
+        init = old if old is not None and old[0].shape == (rows, features) else self.init
         if not isinstance(init, str):
-            init = _check_init(init, rows, training.X.shape[1])
-        return Options(
-            self.max_iter,
-            self.tol,
-            bool(self.fit_intercept),
-            bool(self.penalize_intercept),
-            self.multiclass,
-            init,
-            solver=self.solver,
-            n_starts=self.n_starts,
-        )
-
-    def _tell(self, training: Training) -> None:
+            init = _check_init(init, rows, features)
+        name, options = type(self).__name__, self._make_options(init=init)
+        self._fit_setting(training, problem, options, exact=bool(self.exact_intercept), name=name)
         if self.verbose:
-            steps = int(np.max(self.n_iter_))
-            print(f"[{type(self).__name__}] {steps} steps, k={self.k_:g} of {training.mass.sum():g}, "
+            print(f"[{name}] {int(np.max(self.n_iter_))} steps, k={self.k_:g} of {training.mass.sum():g}, "
                   f"{self.support_.size} close calls, converged: {self.converged_}")  # fmt: skip
+        return self
 
 
 def _check_init(init: Any, rows: int, features: int) -> tuple[Array, Array]:

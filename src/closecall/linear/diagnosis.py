@@ -1,9 +1,9 @@
-"""Which of the paper's four difficult cases a data set shows, in numbers, and whether close-k is likely to help.
+"""Measure the paper's four difficult cases on a data set, and whether close-k is likely to help.
 
-The cases: *imbalance* of the classes, a mass of *easy* examples, *outliers* far on the wrong side, and *ambiguity*,
-that is, overlapping classes. Easiness is measured by the losses of logistic regression, which have a scale of their
-own; outliers and ambiguity by the margins of close-k, because outliers tilt an average's boundary towards themselves
-and so escape notice.
+The cases are *imbalance* of the classes, many *easy* examples, *outliers* far on the wrong side, and *ambiguity*, that
+is, overlapping classes. Easy examples are found by the losses of logistic regression, which have a natural scale;
+outliers and ambiguity by the margins of close-k, because outliers tilt the boundary of an average towards themselves
+and are no longer far from it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
 
 from .._names import Array
-from ..aggregates import Count, get_aggregate
+from ..aggregates import Count
 from ..objective import Problem
 from ..paired import paired
 from .fitting import Options, Parts, fit_models, scores_of
@@ -26,17 +26,10 @@ from .race import hits
 from .splits import make_splits
 from .training import Training, check_training
 
-#: An outlier is misclassified by more than this many median margins.
-FAR = 3.0
-#: An example is easy if its loss is under a tenth of the threshold log 2: its margin exceeds 2.6.
-EASY_SHARE = 0.1
-CLOSE = Problem("logistic", "close_decay", 0.1, 1.0)
-AVERAGE = Problem("logistic", "average", None, 1.0)
-
 
 @dataclass(frozen=True)
 class Finding:
-    """One measured case: its number, and a line that interprets it."""
+    """One of the four cases: its number, and a phrase that interprets it."""
 
     case: str
     value: float
@@ -45,7 +38,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What :func:`diagnose` found.
+    """The result of :func:`diagnose`.
 
     Parameters
     ----------
@@ -58,8 +51,8 @@ class Diagnosis:
     ambiguity : Finding
         The error of close-k without the outliers: the overlap near the boundary.
     gain : float
-        Cross-validated accuracy of close-k (k = 0.1, or what was tried instead) minus that of logistic regression, both
-        untuned.
+        Cross-validated accuracy of close-k with k = 0.1, or of the aggregate tried instead, minus that of logistic
+        regression; both are untuned.
     standard_error : float
         Standard error of the gain, paired by examples.
     likely_to_help : bool
@@ -94,23 +87,23 @@ class Diagnosis:
 def diagnose(
     X: Any, y: Any, sample_weight: Any = None, *, aggregate: str = "", k: Count = None, m: Count = None
 ) -> Diagnosis:
-    """Measure the paper's four difficult cases and try close-k, or an aggregate, once against logistic regression.
+    """Measure the paper's four difficult cases and compare close-k, or another aggregate, with logistic regression.
 
     Parameters
     ----------
     X : array or sparse matrix (samples, features)
-        Scaled to unit variance here; units do not matter.
+        The columns are scaled to unit variance first, so their units do not matter.
     y : array (samples,)
     sample_weight : array (samples,), optional
     aggregate : str
-        What to try instead of close-k: any aggregate, such as ``"trimmed"`` or ``"tilted(-2)"``.
+        The aggregate to try instead of close-k, such as ``"trimmed"`` or ``"tilted(-2)"``.
     k, m : int, float or None
         The counts of that aggregate, if it has any.
 
     Returns
     -------
     Diagnosis
-        ``str`` gives a table of five lines.
+        Printed, it is a table of five lines.
 
     Examples
     --------
@@ -119,21 +112,22 @@ def diagnose(
     >>> found.likely_to_help, found.outliers.value > 0.2
     (True, True)
     """
-    tried = Problem("logistic", aggregate, k, 1.0, m) if aggregate else CLOSE
-    get_aggregate(tried.aggregate)  # an unknown name is said before anything is fitted
+    average, close = Problem("logistic", "average", None, 1.0), Problem("logistic", "close_decay", 0.1, 1.0)
+    tried = Problem("logistic", aggregate, k, 1.0, m) if aggregate else close
     shell = BaseEstimator()
     training = check_training(shell, X, y, sample_weight, None)
     scaler = StandardScaler(with_mean=not sparse.issparse(training.X))
-    # The variance of a constant column may come out as -1e-17; the scaler then takes 1 for its root, and warns before.
+    # The variance of a constant column may be -1e-17 after rounding, and its root would cause a warning.
     with np.errstate(invalid="ignore"):
         scaled = scaler.fit_transform(training.X, sample_weight=training.mass / training.mass.max())
     training = check_training(shell, scaled, training.classes[training.codes], training.mass, None)
     options = Options(300, 1e-3, True, False, "ovr")
-    easy, margins = _logistic_losses(training, options), _close_margins(training, options)
+    losses = np.logaddexp(0, -_margins(training, average, options))
+    findings = _findings(training, losses, _margins(training, close, options))
     split = make_splits(None, training, None, None, None, seed=1)
     folds = len(split)
     parts = Parts(split.group, split.train, np.tile(np.arange(folds), 2))
-    models = fit_models(training, [AVERAGE] * folds + [tried] * folds, options, parts=parts)
+    models = fit_models(training, [average] * folds + [tried] * folds, options, parts=parts)
     gains = np.zeros(len(training.mass))
     for fold in range(folds):
         rows = np.flatnonzero(split.test[fold][split.group])
@@ -142,49 +136,39 @@ def diagnose(
         gains[rows] = right[1].astype(float) - right[0]
     gain = paired(gains, training.mass, split.units(training, None))
     helps = gain.mean > max(gain.needed(1.5), 1e-12)
-    error = min(gain.standard_error, 1.0)  # what copies of one row say is worth nothing; no share is less certain
-    return Diagnosis(*_findings(training, easy, margins), gain.mean, error, helps, aggregate or "close-k")
+    error = min(gain.standard_error, 1.0)  # infinite if all rows are copies of one; a share cannot err by more than 1
+    return Diagnosis(*findings, gain.mean, error, helps, aggregate or "close-k")
 
 
-def _scores(training: Training, problem: Problem, options: Options) -> Array:
+def _margins(training: Training, problem: Problem, options: Options) -> Array:
+    """Return the margins (samples,) between the true class and the best other one."""
     model = fit_models(training, [problem], options)
     scores = scores_of(training.X, model.coef[0], model.intercept[0])
-    return np.column_stack([-scores, scores]) / 2 if scores.shape[1] == 1 else scores
-
-
-def _logistic_losses(training: Training, options: Options) -> Array:
-    return np.logaddexp(0, -top_two_margins(_scores(training, AVERAGE, options), training.codes)[0])
-
-
-def _close_margins(training: Training, options: Options) -> Array:
-    return top_two_margins(_scores(training, CLOSE, options), training.codes)[0]
+    scores = np.column_stack([-scores, scores]) / 2 if scores.shape[1] == 1 else scores
+    return top_two_margins(scores, training.codes)
 
 
 def _findings(training: Training, losses: Array, margins: Array) -> tuple[Finding, Finding, Finding, Finding]:
     mass = training.mass / training.mass.sum()
     smallest = float(np.bincount(training.codes, mass).min())
-    easy = float(mass[losses < EASY_SHARE * np.log(2)].sum())
-    far = margins < -FAR * np.median(np.abs(margins))
+    easy = float(mass[losses < 0.1 * np.log(2)].sum())  # a tenth of the threshold: the margin exceeds 2.6
+    far = margins < -3 * np.median(np.abs(margins))
     pull = mass * np.abs(margins)
     carried = float(pull[far].sum() / max(pull.sum(), 1e-300))
     mixed = float(mass[(margins <= 0) & ~far].sum())
+    equal = 1 / len(training.classes)
+    if smallest < 0.4 * equal:
+        balance = "the smallest class is rare; an average loss is ruled by the others"
+    else:
+        balance = "the classes are balanced" if smallest > 0.7 * equal else "the smallest class: the classes are uneven"
+    easiness = "of the examples are easy" if easy > 0.2 else "few examples are trivially easy"
+    if easy > 0.5:
+        easiness = "most examples are easy and still pull on an average loss"
+    wrong = "of all margins lie far on the wrong side" + (" and pull" if carried > 0.05 else "")
+    overlap = "are misclassified near the boundary" + (": the classes overlap" if mixed > 0.15 else "")
     return (
-        Finding("imbalance", smallest, _balance(smallest, len(training.classes))),
-        Finding("easy", easy, _read(easy > 0.5, "most examples are easy and still pull on an average loss",
-                                    _read(easy > 0.2, "of the examples are easy", "few examples are trivially easy"))),
-        Finding("outliers", carried, _read(carried > 0.05,
-                "of all margins lie far on the wrong side and pull", "of all margins lie far on the wrong side")),
-        Finding("ambiguity", mixed, _read(mixed > 0.15,
-                "are misclassified near the boundary: the classes overlap", "are misclassified near the boundary")),
-    )  # fmt: skip
-
-
-def _balance(smallest: float, classes: int) -> str:
-    """The smallest class relative to an equal share: rare below two fifths of it, balanced above seven tenths."""
-    if smallest < 0.4 / classes:
-        return "the smallest class is rare; an average loss is ruled by the others"
-    return "the classes are balanced" if smallest > 0.7 / classes else "the smallest class: the classes are uneven"
-
-
-def _read(shows: bool, yes: str, no: str) -> str:
-    return yes if shows else no
+        Finding("imbalance", smallest, balance),
+        Finding("easy", easy, easiness),
+        Finding("outliers", carried, wrong),
+        Finding("ambiguity", mixed, overlap),
+    )

@@ -1,7 +1,8 @@
-"""Plots in scikit-learn's Display convention; matplotlib is imported only when one is drawn."""
+"""Plots that follow scikit-learn's Display convention; matplotlib is imported only for drawing."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._names import Array
 from ..aggregates import get_aggregate
+from .fitting import codes_of, scores_of
 
 
 def _axes(ax: Any) -> Any:
@@ -21,15 +23,16 @@ def _axes(ax: Any) -> Any:
     return plt.subplots()[1]
 
 
+@dataclass(eq=False)
 class KPathDisplay:
-    """Cross-validated score over k, with its spread over the folds, compared with `average`.
+    """The cross-validated score as a function of k, with its spread over the folds, compared with `average`.
 
     Parameters
     ----------
     ks : array (places,)
         k as fractions of the training mass, ascending.
     means, spreads : arrays (places,)
-        Mean and standard deviation over the folds of the best alpha of each k.
+        Mean and standard deviation over the folds, with the best alpha for each k.
     baseline : float
         The best mean of `average`.
     chosen : float
@@ -45,35 +48,29 @@ class KPathDisplay:
     [0.1, 0.5]
     """
 
-    def __init__(self, ks: Array, means: Array, spreads: Array, baseline: float, chosen: float) -> None:
-        self.ks = ks
-        self.means = means
-        self.spreads = spreads
-        self.baseline = baseline
-        self.chosen = chosen
+    ks: Array
+    means: Array
+    spreads: Array
+    baseline: float
+    chosen: float
 
     @staticmethod
     def path(estimator: Any) -> tuple[Array, Array, Array, float, float]:
-        """Build the display from a fitted search: for each k, the best setting that ran on the most folds."""
+        """Return the arguments of the display: for each k, the best setting that ran on the most folds."""
         check_is_fitted(estimator, "cv_results_")
-        results = estimator.cv_results_
-        total = estimator.n_training_mass_
-        raw = results["param_k"]
-        ks = np.where(np.isnan(raw), 1.0, np.where(raw > 1, raw / total, raw))
-        # A whole number counts examples: 1 is one example, 1.0 all of them.
+        results, total = estimator.cv_results_, estimator.n_training_mass_
+        means, folds, raw = results["mean_test_score"], results["n_folds"], results["param_k"]
+        # An int is a count of examples, a float up to 1 a fraction, and None (stored as NaN) means all of them.
         counts = np.array([isinstance(params["k"], int) for params in results["params"]])
-        ks = np.where(counts, raw / total, ks)
+        ks = np.where(counts | (raw > 1), raw / total, np.where(np.isnan(raw), 1.0, raw))
         plain = np.array([get_aggregate(name).plain for name in results["param_aggregate"]])
-        ran = results["n_folds"] > 0
-        best = []
-        for k in np.unique(ks[~plain & ran]):
-            places = np.flatnonzero(~plain & ran & (ks == k))
-            best.append(places[np.lexsort((-results["mean_test_score"][places], -results["n_folds"][places]))[0]])
-        if not best:
+        ran = ~plain & (folds > 0)
+        if not ran.any():
             raise ValueError("the search has no setting with a k; there is no path to draw")
-        baseline = float(np.nanmax(results["mean_test_score"][plain]))
-        spread = results["std_test_score"][best]
-        return ks[best], results["mean_test_score"][best], spread, baseline, float(ks[estimator.best_index_])
+        order = np.lexsort((-means, -folds, ks, ~ran))[: ran.sum()]
+        best = order[np.unique(ks[order], return_index=True)[1]]
+        baseline = float(np.nanmax(means[plain]))
+        return ks[best], means[best], results["std_test_score"][best], baseline, float(ks[estimator.best_index_])
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None) -> KPathDisplay:
@@ -92,8 +89,9 @@ class KPathDisplay:
         return self
 
 
+@dataclass(eq=False)
 class BoundaryDisplay:
-    """The decision boundary of a classifier with two features, with its close calls ringed.
+    """The decision boundary of a classifier of two features, with rings around its close calls.
 
     Parameters
     ----------
@@ -107,14 +105,11 @@ class BoundaryDisplay:
         Coordinates and predicted codes of a mesh: xx, yy, zz.
     """
 
-    def __init__(
-        self, X: Array, codes: Array, classes: Array, support: Array, grid: tuple[Array, Array, Array]
-    ) -> None:
-        self.X = X
-        self.codes = codes
-        self.classes = classes
-        self.support = support
-        self.grid = grid
+    X: Array
+    codes: Array
+    classes: Array
+    support: Array
+    grid: tuple[Array, Array, Array]
 
     @classmethod
     def from_estimator(
@@ -135,17 +130,16 @@ class BoundaryDisplay:
         check_is_fitted(estimator, "coef_")
         values = np.asarray(X, dtype=float)
         if values.ndim != 2 or values.shape[1] != 2:
-            raise ValueError(f"a boundary can be drawn for two features only, but X has shape {values.shape}")
+            raise ValueError(f"a boundary can only be drawn for two features, but X has shape {values.shape}")
         if estimator.support_.size and estimator.support_.max() >= len(values):
             raise ValueError("X has fewer rows than the estimator was fitted on; pass the training rows")
         low, high = values.min(axis=0), values.max(axis=0)
         pad = 0.05 * np.where(high > low, high - low, 1)
         sides = [np.linspace(*ends, resolution) for ends in zip(low - pad, high + pad, strict=True)]
         xx, yy = np.meshgrid(*sides)
+        scores = scores_of(np.column_stack([xx.ravel(), yy.ravel()]), estimator.coef_, estimator.intercept_)
+        grid = xx, yy, codes_of(scores).reshape(xx.shape)
         codes = np.searchsorted(estimator.classes_, np.asarray(y))
-        scores = np.column_stack([xx.ravel(), yy.ravel()]) @ estimator.coef_.T + estimator.intercept_
-        zz = (scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)
-        grid = (xx, yy, zz.reshape(xx.shape))
         return cls(values, codes, estimator.classes_, estimator.support_, grid).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> BoundaryDisplay:

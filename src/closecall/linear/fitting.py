@@ -1,4 +1,4 @@
-"""From a checked training set to linear models: two classes, one-vs-rest, or all classes jointly."""
+"""Linear models of a checked training set: for two classes, one-vs-rest, or all classes jointly."""
 
 from __future__ import annotations
 
@@ -22,25 +22,21 @@ from ..solvers.engine import Engine, serves
 from ..solvers.kernels import make_mass
 from ..solvers.sweep import prepare, sweep
 from ..theory import best_intercept
-from .multiclass import JOINT, individual_losses, prepare_joint, solve_joint
-from .training import Arranged, Training, arrange, largest, orientation
+from .joint import prepare_joint, solve_joint
+from .multiclass import JOINT, individual_losses, threshold_of
+from .training import Arranged, Training, arrange, column_sizes, orientation, row_blocks
 
-#: How more than two classes are handled; two classes are the same in all three.
+#: How more than two classes are learnt; with two classes all three are the same.
 MULTICLASS = {
     "ovr": "one problem for each class against the rest",
     "top_two": "one problem, margin = own score - best other score",
     "softmax": "one problem, cross-entropy of the softmax",
 }
-#: How close selections are solved: by a path of cuts, or as in the paper.
+#: How close selections are solved.
 SOLVERS = {
     "path": "clipped losses along a path of cuts, from several starts",
     "algorithm1": "the paper's Algorithm 1: gradient steps while k falls",
 }
-#: The key of what was arranged for all classes jointly, beside the numbers of the scores.
-ALL_CLASSES = -1
-#: Scores this share of their range apart are tied to an exact intercept: it must not part what rounding parted.
-RESOLUTION = 1e-7
-_BLOCK = 1 << 16  # entries of X that are converted at a time: they stay in cache
 
 
 @dataclass(frozen=True)
@@ -53,15 +49,15 @@ class Options:
     penalize_intercept: bool
     multiclass: str
     init: Any = "least_squares"
-    hint: bool = False  # whether init only saves steps: a path does without
+    hint: bool = False  # init only saves steps and may be ignored
     dtype: Any = None
     threads: int = 1
     extra_iter: int = 0
-    certify: bool = True  # a search does without
-    settle: int = 0  # steps' worth of settling; max_iter by default
+    certify: bool = True
+    settle: int = 0  # steps that a certificate may cost; 0 means max_iter
     solver: str = "path"
     n_starts: int | None = None
-    rough: bool = False  # as in a heat
+    rough: bool = False  # solve as in the heat of a search
 
 
 @dataclass(frozen=True)
@@ -82,23 +78,32 @@ class Parts:
     group: Array
     masks: Array
     fold_of: Array
-    arranged: dict[int, tuple[int, Arranged]] = field(default_factory=dict)
-    prepared: dict[tuple[int, Any], Any] = field(default_factory=dict)
+    arranged: dict[int | None, tuple[int, Arranged]] = field(default_factory=dict)
+    prepared: dict[tuple[int | None, Any], Any] = field(default_factory=dict)
 
     def of(self, fold_of: Sequence[int] | Array) -> Parts:
-        """The same rows for other problems, reusing the prepared data."""
+        """Return the parts of other problems, which share the prepared data."""
         return replace(self, fold_of=np.asarray(fold_of))
 
-    def arrange(self, training: Training, labels: Array) -> Arranged:
-        """Arrange the rows that any fold trains on."""
-        found = arrange(training, labels, self.group)
-        kept = np.any(np.asarray(self.masks, dtype=bool)[:, found.group], axis=0)
-        if kept.all():
-            return found
-        return found.take(kept)
+    def rows(self, training: Training, score: int | None) -> tuple[int, Arranged]:
+        """Return the sign of a score and the rows that any fold trains on, in canonical order.
+
+        The labels are those of one class against the rest, with a sign that does not depend on the names of the
+        classes; for ``score=None`` they are the codes of all classes.
+        """
+        if score not in self.arranged:
+            sign, labels = 1, training.codes
+            if score is not None:
+                positive = labels == (1 if len(training.classes) == 2 else score)
+                sign = orientation(training, positive)
+                labels = np.where(positive, sign, -sign)
+            found = arrange(training, labels, self.group)
+            kept = np.any(np.asarray(self.masks, dtype=bool)[:, found.group], axis=0)
+            self.arranged[score] = sign, found if kept.all() else found.take(kept)
+        return self.arranged[score]
 
     def masses(self, rows: Arranged) -> Array:
-        """The rows that every fold trains on, (folds, samples)."""
+        """Return the masses (folds, samples) that each fold trains on."""
         return np.asarray(self.masks, dtype=np.float64)[:, rows.group] * rows.mass
 
 
@@ -116,7 +121,7 @@ class Models:
 def fit_models(
     training: Training, problems: Sequence[Problem], options: Options, *, parts: Parts | None = None
 ) -> Models:
-    """Solve every problem."""
+    """Solve every problem, on all rows or on its part of them."""
     lookup(MULTICLASS, options.multiclass, "multiclass")
     lookup(SOLVERS, options.solver, "solver")
     check_problems(problems, options.tol, max_iter=options.max_iter, n_starts=options.n_starts or 1)
@@ -124,7 +129,7 @@ def fit_models(
     if len(training.classes) > 2 and options.multiclass in JOINT:
         return _fit_joint(training, problems, options, parts)
     scores = 1 if len(training.classes) == 2 else len(training.classes)
-    each = [_fit_one(training, problems, options, parts, number) for number in range(scores)]
+    each = [_fit_score(training, problems, options, parts, score) for score in range(scores)]
     return Models(*(np.stack(pieces, axis=1) for pieces in zip(*each, strict=True)))
 
 
@@ -132,17 +137,8 @@ def _whole(training: Training, problems: int) -> Parts:
     return Parts(np.zeros(len(training.codes), dtype=int), np.ones((1, 1)), np.zeros(problems, dtype=int))
 
 
-def _oriented(training: Training, parts: Parts, number: int) -> tuple[int, Arranged]:
-    """The rows of one class against the rest, oriented independently of the class names."""
-    if number not in parts.arranged:
-        positive = training.codes == (1 if len(training.classes) == 2 else number)
-        sign = orientation(training, positive)
-        parts.arranged[number] = sign, parts.arrange(training, np.where(positive, sign, -sign))
-    return parts.arranged[number]
-
-
 def exact_intercepts(training: Training, coef: Array, options: Options, *, parts: Parts | None = None) -> Array:
-    """Intercepts (problems, scores) with the least training error of each score against the rest."""
+    """Return the intercepts (problems, scores) with the least training error of each score against the rest."""
     if not options.fit_intercept:
         raise ValueError("exact_intercept=True needs fit_intercept=True")
     if len(training.classes) > 2 and options.multiclass in JOINT:
@@ -151,59 +147,57 @@ def exact_intercepts(training: Training, coef: Array, options: Options, *, parts
         )
     parts = parts or _whole(training, len(coef))
     found = np.empty(coef.shape[:2])
-    for number in range(coef.shape[1]):
-        sign, rows = _oriented(training, parts, number)
-        scores = np.asarray(rows.X @ (sign * coef[:, number]).T).T
-        masses, narrow = parts.masses(rows)[parts.fold_of], RESOLUTION * np.ptp(scores, axis=1)
-        found[:, number] = sign * best_intercept(scores, rows.labels, masses, resolution=narrow)[0]
+    for score in range(coef.shape[1]):
+        sign, rows = parts.rows(training, score)
+        scores = np.asarray(rows.X @ (sign * coef[:, score]).T).T
+        # Scores closer than this are ties: the intercept must not separate what only rounding separates.
+        masses, narrow = parts.masses(rows)[parts.fold_of], 1e-7 * np.ptp(scores, axis=1)
+        found[:, score] = sign * best_intercept(scores, rows.labels, masses, resolution=narrow)[0]
     return found
 
 
 Fitted = tuple[Array, Array, Array, Array, Array]
 
 
-def _fit_one(training: Training, problems: Sequence[Problem], options: Options, parts: Parts, number: int) -> Fitted:
-    """One class against the rest: by paths of cuts if possible, otherwise by steps."""
-    sign, rows = _oriented(training, parts, number)
-    masses, known = parts.masses(rows), parts.prepared.setdefault((number, "path"), {})
+def _fit_score(training: Training, problems: Sequence[Problem], options: Options, parts: Parts, score: int) -> Fitted:
+    """Solve one class against the rest: by paths of cuts where they apply, otherwise by steps."""
+    rows = parts.rows(training, score)[1]
     path = np.zeros(len(problems), dtype=bool)
     own_start = options.hint or (isinstance(options.init, str) and options.init == "least_squares")
     if options.solver == "path" and own_start:
+        masses = parts.masses(rows)
         path[:] = [serves(rows.X, problem, masses[fold]) for problem, fold in zip(problems, parts.fold_of, strict=True)]
-    if path.all():
-        return _by_paths(rows, sign, problems, options, masses, parts.fold_of, known)
-    if not path.any():
-        return _by_steps(training, problems, options, parts, number)
-    mine, others = np.flatnonzero(path).tolist(), np.flatnonzero(~path).tolist()
-    init = options.init if isinstance(options.init, str) else tuple(part[others] for part in options.init)
-    rest = _by_steps(
-        training, [problems[place] for place in others], replace(options, init=init),
-        parts.of(parts.fold_of[others]), number,
-    )  # fmt: skip
-    first = _by_paths(rows, sign, [problems[place] for place in mine], options, masses, parts.fold_of[mine], known)
-    order = np.argsort([*mine, *others])
-    pieces = [np.concatenate(pair)[order] for pair in zip(first, rest, strict=True)]
-    return pieces[0], pieces[1], pieces[2], pieces[3], pieces[4]
+    places, found = [], []
+    for solver, chosen in ((_by_paths, np.flatnonzero(path)), (_by_steps, np.flatnonzero(~path))):
+        if chosen.size:
+            own = options
+            if not isinstance(own.init, str) and np.ndim(own.init[0]) == 3:  # a start for each problem
+                own = replace(own, init=tuple(part[chosen] for part in own.init))
+            some = [problems[place] for place in chosen.tolist()]
+            places.append(chosen)
+            found.append(solver(training, some, own, parts.of(parts.fold_of[chosen]), score))
+    order = np.argsort(np.concatenate(places))
+    coef, intercept, n_iter, gap, converged = (np.concatenate(pieces)[order] for pieces in zip(*found, strict=True))
+    return coef, intercept, n_iter, gap, converged
 
 
-def _by_paths(
-    rows: Arranged, sign: int, problems: Sequence[Problem], options: Options, masses: Array, fold_of: Array,
-    known: dict[Any, Any],
-) -> Fitted:  # fmt: skip
+def _by_paths(training: Training, problems: Sequence[Problem], options: Options, parts: Parts, score: int) -> Fitted:
+    sign, rows = parts.rows(training, score)
     engine = Engine(
-        rows.X, rows.labels.astype(np.float64), masses, rows.hashes, options.fit_intercept, options.penalize_intercept,
-        options.n_starts, options.max_iter, options.threads, options.rough, known,
+        rows.X, rows.labels.astype(np.float64), parts.masses(rows), rows.hashes, options.fit_intercept,
+        options.penalize_intercept, options.n_starts, options.max_iter, options.threads, options.rough,
+        parts.prepared.setdefault((score, "path"), {}),
     )  # fmt: skip
-    ends = engine.solve(problems, fold_of, options.tol if options.certify else None)
+    ends = engine.solve(problems, parts.fold_of, options.tol if options.certify else None)
     gap = np.minimum(ends.gap, 1.0)
     return sign * ends.coef, sign * ends.intercept, ends.looks, gap, gap <= options.tol
 
 
-def _by_steps(training: Training, problems: Sequence[Problem], options: Options, parts: Parts, number: int) -> Fitted:
-    sign, rows = _oriented(training, parts, number)
+def _by_steps(training: Training, problems: Sequence[Problem], options: Options, parts: Parts, score: int) -> Fitted:
+    sign, rows = parts.rows(training, score)
     init, dtype = options.init, _sweep_dtype(options, rows)
     if not isinstance(init, str):  # of one model, or of each problem's
-        init = sign * init[0][..., number, :], sign * init[1][..., number]
+        init = sign * init[0][..., score, :], sign * init[1][..., score]
     labels = rows.labels.astype(np.float64)
     data = {"fit_intercept": options.fit_intercept, "penalize_intercept": options.penalize_intercept, "dtype": dtype}
     how = {"max_iter": options.max_iter, "extra_iter": options.extra_iter, "tol": options.tol, "init": init,
@@ -214,7 +208,7 @@ def _by_steps(training: Training, problems: Sequence[Problem], options: Options,
             settle=options.settle or options.max_iter, **data, **how,
         )  # fmt: skip
         return sign * found.coef, sign * found.intercept, found.n_iter, found.gap, found.converged
-    key = number, np.dtype(dtype)
+    key = score, np.dtype(dtype)
     if key not in parts.prepared:
         parts.prepared[key] = prepare(rows.X, labels, parts.masses(rows), **data)
     coef, intercept, n_iter, _ = sweep(parts.prepared[key], problems, parts.fold_of, **how)
@@ -222,23 +216,14 @@ def _by_steps(training: Training, problems: Sequence[Problem], options: Options,
 
 
 def _sweep_dtype(options: Options, rows: Arranged) -> Any:
-    """The requested type, or X's own; float64 if products of the data and the weights overflow float32."""
-    return (options.dtype or rows.X.dtype) if single_fits(largest(rows.X), rows.mass, rows.X.shape) else np.float64
-
-
-def fit_setting(training: Training, problem: Problem, options: Options, exact: bool) -> Models:
-    """One model on all rows, with its intercept moved to the fewest training errors if requested."""
-    found = fit_models(training, [problem], options)
-    if not exact:
-        return found
-    return replace(found, intercept=exact_intercepts(training, found.coef, options))
+    """Return the requested type, or X's own; float64 if products of the data and the weights overflow float32."""
+    largest = float(column_sizes(rows.X).max())
+    return (options.dtype or rows.X.dtype) if single_fits(largest, rows.mass, rows.X.shape) else np.float64
 
 
 def _fit_joint(training: Training, problems: Sequence[Problem], options: Options, parts: Parts) -> Models:
-    if ALL_CLASSES not in parts.arranged:
-        parts.arranged[ALL_CLASSES] = 1, parts.arrange(training, training.codes)
-    rows = parts.arranged[ALL_CLASSES][1]
-    key = ALL_CLASSES, np.dtype(_sweep_dtype(options, rows))
+    rows = parts.rows(training, None)[1]
+    key = None, np.dtype(_sweep_dtype(options, rows))
     if key not in parts.prepared:
         parts.prepared[key] = prepare_joint(
             rows.X, rows.labels, parts.masses(rows), fit_intercept=options.fit_intercept,
@@ -252,38 +237,35 @@ def _fit_joint(training: Training, problems: Sequence[Problem], options: Options
     return Models(coef, intercept, n_iter[:, None], gap[:, None], gap[:, None] <= options.tol)
 
 
-def is_convex(problem: Problem, training: Training) -> bool:
-    """Whether the objective has one minimum: a convex loss, and an aggregate that keeps it so or is the average."""
-    aggregate, total = get_aggregate(problem.aggregate), float(training.mass.sum())
+def warn_of_fit(
+    name: str, problem: Problem, models: Models, options: Options, training: Training, support: Array
+) -> None:
+    """Warn if a fit on all rows ended without a certificate; ``support`` are the rows that carry weight."""
+    aggregate, total, only = get_aggregate(problem.aggregate), float(training.mass.sum()), None
     whole = aggregate.is_average(*aggregate.counts(problem.k, problem.m, total), total)
-    return get_loss(problem.loss).convex and (aggregate.convex or whole)
-
-
-def only_class(training: Training, support: Array, models: Models, options: Options) -> Any:
-    """The label shared by all rows with weight in an uncertified fit with a free intercept; None if they differ."""
-    if bool(models.converged.all()) or not options.fit_intercept or options.penalize_intercept:
-        return None
     codes = training.codes[np.isin(training.rows, support)]
-    return training.classes[codes[0]] if codes.size and (codes == codes[0]).all() else None
+    if options.fit_intercept and not options.penalize_intercept and codes.size and (codes == codes[0]).all():
+        only = training.classes[codes[0]]
+    convex = get_loss(problem.loss).convex and (aggregate.convex or whole)
+    warn_unsettled(name, problem, models, options, convex, only=only, depth=5)
 
 
 def warn_unsettled(
     name: str, problem: Problem, models: Models, options: Options, convex: bool, *, only: Any = None, depth: int = 3
 ) -> None:
-    """Warn that a fit ended without a certificate, and suggest what may help.
+    """Warn if a fit ended without a certificate, and suggest what may help.
 
-    ``convex``: whether the objective is; ``only``: the one class that carries weight, if there is just one and the
+    ``convex``: whether the objective is; ``only``: the class of all rows that carry weight, if they share one and the
     intercept is free; ``depth``: the stack level of the user's own call.
     """
     if bool(models.converged.all()):
         return
-    steps, gap = int(models.n_iter.max()), float(models.gap.max())
+    limit = f"max_iter (now {options.max_iter})"
     if problem.alpha == 0:
         advice = "with alpha=0 nothing bounds the objective from below and no fit is certified; choose alpha > 0"
     elif convex:
         advice = (
-            f"scale the features (StandardScaler), increase max_iter (now {options.max_iter}) or alpha (now "
-            f"{problem.alpha:g}), or loosen tol"
+            f"scale the features (StandardScaler), increase {limit} or alpha (now {problem.alpha:g}), or loosen tol"
         )
     elif only is not None and get_aggregate(problem.aggregate).close:
         advice = (
@@ -291,45 +273,49 @@ def warn_unsettled(
             "Increase k, or compare with aggregate='average'"
         )
     else:
-        limit = f"max_iter (now {options.max_iter})"
         advice = f"its choice of examples has not settled. Increase {limit}, k or alpha, or loosen tol"
     warnings.warn(
-        f"{name}: {problem.aggregate} of the {problem.loss} loss stopped after {steps} steps with a gap of {gap:.1e}, "
-        f"above tol={options.tol:g}: {advice}",
+        f"{name}: {problem.aggregate} of the {problem.loss} loss stopped after {int(models.n_iter.max())} steps with a "
+        f"gap of {float(models.gap.max()):.1e}, above tol={options.tol:g}: {advice}",
         ConvergenceWarning,
         stacklevel=depth,
     )
 
 
 def scores_of(X: Any, coef: Array, intercept: Array) -> Array:
-    """Scores (samples, scores) of one model, or (problems, samples, scores) of several."""
+    """Return the scores (samples, scores) of one model, or (problems, samples, scores) of several."""
     if coef.ndim == 2:
         return _product(X, coef) + intercept
     flat = _product(X, coef.reshape(-1, coef.shape[-1]))
     return np.moveaxis(flat.reshape(len(flat), *coef.shape[:2]) + intercept, 1, 0)
 
 
+def codes_of(scores: Array) -> Array:
+    """Return the predicted codes of scores (..., scores): the sign of a single score, else the place of the largest."""
+    return (scores[..., 0] > 0).astype(int) if scores.shape[-1] == 1 else scores.argmax(axis=-1)
+
+
 def _product(X: Any, coef: Array) -> Array:
-    """``X @ coef.T``, without a copy of X in another type."""
-    if sparse.issparse(X) or X.dtype == coef.dtype or X.size <= _BLOCK:
+    """Return ``X @ coef.T`` without a copy of the whole X in another type."""
+    blocks = row_blocks(X)
+    if sparse.issparse(X) or X.dtype == coef.dtype or len(blocks) <= 1:
         return np.asarray(X @ coef.T)
     found = np.empty((len(X), len(coef)), dtype=np.result_type(X, coef))
-    size = max(1, _BLOCK // max(1, X.shape[1]))
-    for begin in range(0, len(X), size):
-        np.matmul(X[begin : begin + size].astype(found.dtype), coef.T, out=found[begin : begin + size])
+    for rows in blocks:
+        np.matmul(X[rows].astype(found.dtype), coef.T, out=found[rows])
     return found
 
 
 def close_calls(training: Training, coef: Array, intercept: Array, problem: Problem, multiclass: str) -> Array:
-    """Rows of the given X that carry weight in the objective at the solution, ascending.
+    """Return the rows of the given X that carry weight in the objective at the solution, ascending.
 
     One-vs-rest has one selection for each class; a row counts if it is a close call for any of them.
     """
     scores = scores_of(training.X, np.asarray(coef, dtype=float), np.asarray(intercept, dtype=float))
     loss = get_loss(problem.loss)
     if scores.shape[1] > 1 and multiclass in JOINT:
-        losses, threshold = individual_losses(multiclass, loss, scores, training.codes)
-        rows = losses[None]
+        rows = individual_losses(multiclass, loss, scores, training.codes)[None]
+        threshold = threshold_of(multiclass, loss)
     else:
         codes = [1] if scores.shape[1] == 1 else range(scores.shape[1])
         signs = np.stack([np.where(training.codes == code, 1, -1) for code in codes])

@@ -1,87 +1,168 @@
-"""The majorising steps of joint problems, all problems together: arrays are (problems, classes, samples).
+"""Joint problems of several classes, solved together in one set of coordinates.
 
-One at a time, steps are dominated by the overhead of Python; together, by the cost of the products. The slow reference
-implementation is :meth:`closecall.linear.multiclass._Joint.value_and_gradient`.
+The convex part of a run (all of it for ``average``, the first third of a decay, which all k share) is SciPy's L-BFGS,
+one problem at a time. The rest are majorising steps of all problems at once, because single steps would be dominated by
+the overhead of Python.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+from scipy.optimize import minimize
 
 from .._names import Array
-from ..losses import Loss, get_loss
+from ..losses import get_loss
 from ..objective import Problem
-from ..schedules import first_final_step
-from ..solvers.design import Design
-from ..solvers.kernels import Mass, weigh
+from ..schedules import first_final_step, last_convex_step
+from ..solvers.design import Design, finite, make_design
+from ..solvers.kernels import make_mass, weigh
 from ..solvers.steps import WINDOW, close_window, is_steep, share_of_gram, step_curvature, within_reach
+from .multiclass import losses_and_pull, threshold_of
+from .settling import ClassScores, certify_joint
 
-_BLOCK = 1 << 18  # scores alive at once: they stay in cache
+
+def prepare_joint(
+    X: Any, codes: Array, masses: Array, *, fit_intercept: bool, penalize_intercept: bool, dtype: Any
+) -> Design:
+    """Return the design of joint problems on masses (folds, samples); every fold must contain every class."""
+    classes = int(codes.max()) + 1
+    for fold, mass in enumerate(masses):
+        missing = np.flatnonzero(np.bincount(codes, mass, minlength=classes) == 0)
+        if missing.size:
+            raise ValueError(f"fold {fold} trains without class number {missing[0]}; use stratified or fewer folds")
+    # Labels of -1 make the signed rows of the design the rows themselves, and its negative margins the scores.
+    return make_design(
+        X, -np.ones(len(codes)), masses, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype
+    )
 
 
-def losses_and_pull(kind: str, loss: Loss, scores: Array, codes: Array) -> tuple[Array, Array]:
-    """Losses (problems, samples) of scores (problems, classes, samples), and their derivatives w.r.t. the scores.
+def solve_joint(
+    design: Design, codes: Array, problems: Sequence[Problem], fold_of: Array, *, kind: str, max_iter: int, tol: float,
+    init: Any, extra_iter: int = 0, settle: int = 0, certify: bool = True,
+) -> tuple[Array, Array, Array, Array]:  # fmt: skip
+    """Solve problems on a design of :func:`prepare_joint`, each on the masses of its fold.
 
-    The scores may be overwritten.
-
-    Examples
-    --------
-    >>> scores = np.array([[[2.0], [0.5], [1.0]]])
-    >>> losses, pull = losses_and_pull("top_two", get_loss("hinge"), scores, np.array([2]))
-    >>> losses.tolist(), pull[0, :, 0].tolist()
-    ([[2.0]], [1.0, 0.0, -1.0])
+    ``kind`` is one of :data:`closecall.linear.multiclass.JOINT`; ``max_iter``, ``extra_iter``, ``settle``, ``tol`` and
+    ``init`` are those of :func:`closecall.solvers.solve`. Returns coef (problems, classes, features), intercept
+    (problems, classes), and the steps and gaps (problems,) as in :class:`closecall.solvers.Solutions`; the gaps are NaN
+    without ``certify``.
     """
-    samples = np.arange(len(codes))
-    own = scores[:, codes, samples]
-    if kind == "softmax":
-        top = scores.max(axis=1, keepdims=True)
-        pull = np.exp(scores - top)
-        total = pull.sum(axis=1, keepdims=True)
-        pull /= total
-        pull[:, codes, samples] -= 1
-        return (np.log(total) + top)[:, 0] - own, pull
-    scores[:, codes, samples] = -np.inf
-    top = scores.max(axis=1)
-    margins = own - top
-    slope = loss.slope(margins)
-    rivals = scores == top[:, None]
-    if np.count_nonzero(rivals) > top.size:  # ties: the first of them is the rival
-        rivals = scores.argmax(axis=1)[:, None] == np.arange(scores.shape[1])[:, None]
-    pull = np.multiply(rivals, -slope[:, None])
-    pull[:, codes, samples] = slope
-    return loss.value(margins), pull
+    for problem in problems:
+        if problem.loss != {"softmax": "logistic"}.get(kind, problem.loss):
+            raise ValueError(f"multiclass='softmax' is the logistic loss of several classes; loss={problem.loss!r} "
+                             "needs multiclass='top_two' or 'ovr'")  # fmt: skip
+    if isinstance(init, str) and init not in ("least_squares", "zeros"):
+        raise ValueError(f"unknown init {init!r}; choose one of: least_squares, zeros, or give (coef, intercept)")
+    fold_of = np.asarray(fold_of)
+    found, used = _starts(design, codes, fold_of, init), np.zeros(len(problems), dtype=int)
+    # A model that is not certified only has to be good enough to be scored.
+    enough = tol**2 / 10 if certify else 10 * tol**2
+    alike: dict[tuple[str, str, bool], list[int]] = {}
+    for row in np.argsort(fold_of, kind="stable").tolist():
+        total = float(design.masses[fold_of[row]].sum())
+        loss, aggregate, k_at, m = problems[row].resolve(total, max_iter)
+        whole = aggregate.is_average(k_at(max_iter), m, total)
+        alike.setdefault((loss.name, aggregate.name, whole), []).append(row)
+    for (*_, whole), rows in alike.items():
+        joint = JointProblems(design, codes, fold_of[rows], [problems[row] for row in rows], kind)
+        C, steps, begin = found[rows], np.zeros(len(rows), dtype=int), 0
+        if whole or joint.aggregate.decays:
+            begin = max_iter + extra_iter if whole else last_convex_step(max_iter)
+            C, steps = joint.descend_convex(C, begin, enough)
+        if not whole:
+            C, steps = joint.descend(C, begin, max_iter, tol, extra_iter)
+        found[rows], used[rows] = C, np.maximum(steps, 1)
+    gaps = np.full(len(problems), np.nan)
+    if certify:
+        for row, problem in enumerate(problems):
+            view = ClassScores(design, codes, design.masses[fold_of[row]], problem, kind)
+            found[row], gap = certify_joint(view, found[row], steps=settle, tol=tol - design.rounding)
+            gaps[row] = gap + design.rounding
+    coef, intercept = (np.stack(parts) for parts in zip(*map(design.to_parameters, found), strict=True))
+    if design.intercept == "free":
+        intercept -= intercept.mean(axis=1, keepdims=True)  # a shift of all scores changes nothing
+    return coef, intercept, used, gaps
 
 
-class Steps:
-    """Problems of one loss and aggregate, ready for stepping in the design's coordinates.
+def _starts(design: Design, codes: Array, fold_of: Array, init: Any) -> Array:
+    """Return the start of each problem (problems, classes, coordinates): least squares, zeros or given parameters."""
+    found = np.zeros((len(fold_of), int(codes.max()) + 1, design.rank))
+    if not isinstance(init, str):
+        coef, intercept = (np.asarray(part, dtype=np.float64) for part in init)
+        for row in range(len(fold_of)):
+            each = (coef, intercept) if coef.ndim == 2 else (coef[row], intercept[row])
+            found[row] = design.to_coordinates(*each)
+    elif init != "zeros" and design.basis is not None:
+        targets = np.where(codes == np.arange(found.shape[1])[:, None], 1.0, -1.0)
+        signed = design.signed.astype(np.float64)
+        for fold in np.unique(fold_of):
+            mass = design.masses[fold]
+            gram, sums = finite((signed.T * mass) @ signed), finite(signed.T @ (mass * targets).T)
+            found[fold_of == fold] = np.linalg.lstsq(gram, sums, rcond=1e-10)[0].T
+    return found
+
+
+class JointProblems:
+    """Problems of one loss and aggregate in the design's coordinates; those of a fold stand together.
 
     Parameters
     ----------
     design : Design
     codes : array (samples,)
-    masses : list of Mass, one for each problem; those of a fold are the same object and stand together
+    fold_of : array (problems,)
     problems : sequence of Problem
     kind : {"top_two", "softmax"}
     """
 
-    def __init__(
-        self, design: Design, codes: Array, masses: Sequence[Mass], problems: Sequence[Problem], kind: str
-    ) -> None:
-        self.design, self.codes, self.masses, self.problems, self.kind = design, codes, masses, problems, kind
+    def __init__(self, design: Design, codes: Array, fold_of: Array, problems: Sequence[Problem], kind: str) -> None:
+        self.design, self.codes, self.fold_of, self.problems, self.kind = design, codes, fold_of, problems, kind
         self.loss = get_loss(problems[0].loss)
-        self.threshold = float(np.log(2)) if kind == "softmax" else self.loss.threshold
-        self.totals = np.array([mass.total for mass in masses])
+        self.threshold = threshold_of(kind, self.loss)
+        self.masses = {fold: make_mass(design.masses[fold], design.signed.dtype.type) for fold in set(fold_of)}
+        self.totals = np.array([self.masses[fold].total for fold in fold_of])
         resolved = [problem.resolve(total, 1) for problem, total in zip(problems, self.totals, strict=True)]
         self.aggregate, self.m = resolved[0][1], np.array([m for *_, m in resolved])
         self.shrink = np.array([problem.alpha for problem in problems])[:, None, None] * design.penalized
 
+    def value_and_gradient(self, row: int, C: Array) -> tuple[float, Array]:
+        """Return the objective and gradient of one problem at C (classes, coordinates) if every example counts."""
+        losses, pull = losses_and_pull(self.kind, self.loss, self.design.negative_margins(C)[None], self.codes)
+        mass, shrink = self.design.masses[self.fold_of[row]], self.shrink[row] * C
+        gradient = self.design.gradient(pull[0] * mass.astype(pull.dtype)) + shrink
+        return float(mass @ losses[0] + 0.5 * (shrink * C).sum()), gradient
+
+    def descend_convex(self, C: Array, budget: int, enough: float) -> tuple[Array, Array]:
+        """Return the minima over all examples and the steps, each at most ``budget`` steps that gain ``enough``."""
+        roots: dict[Any, tuple[Array, int]] = {}
+        keys = [(self.fold_of[row], self.problems[row].alpha, C[row].tobytes()) for row in range(len(C))]
+        for row, key in enumerate(keys):
+            if key not in roots:
+                roots[key] = self._root(row, C[row], budget, enough) if budget else (C[row], 0)
+        ends, steps = zip(*(roots[key] for key in keys), strict=True)
+        return np.stack(ends), np.array(steps)
+
+    def _root(self, row: int, C: Array, budget: int, enough: float) -> tuple[Array, int]:
+        # Divided by the root of the majoriser the problem is round; the runner-up's kinks are few and L-BFGS copes.
+        scale = np.sqrt(2 * min(self.loss.curvature, 4.0) * self.design.spectrum + self.shrink[row, 0])
+
+        def objective(flat: Array) -> tuple[float, Array]:
+            value, gradient = self.value_and_gradient(row, flat.reshape(C.shape) / scale)
+            return value, (gradient / scale).ravel()
+
+        found = minimize(
+            objective, (C * scale).ravel(), jac=True, method="L-BFGS-B",
+            options={"maxiter": budget, "ftol": enough, "gtol": 0.0, "maxcor": 10},
+        )  # fmt: skip
+        return found.x.reshape(C.shape) / scale, int(found.nit)
+
     def gradients(self, C: Array, k: Array, rows: Array) -> Array:
-        """Gradients (rows, classes, coordinates) of the aggregate losses at C, without the penalty, in blocks."""
+        """Return gradients (rows, classes, coordinates) of the aggregate losses at C, without the penalty."""
         found, kinds = np.empty_like(C), C.shape[1]
-        size = max(1, _BLOCK // (kinds * len(self.codes)))
+        size = max(1, (1 << 18) // (kinds * len(self.codes)))  # blocks of scores that stay in cache
         for begin in range(0, len(C), size):
             part = slice(begin, begin + size)
             flat = C[part].reshape(-1, C.shape[2])
@@ -92,16 +173,15 @@ class Steps:
         return found
 
     def _weigh(self, pull: Array, losses: Array, k: Array, rows: Array) -> None:
-        """Multiply pulls by the weights of their losses, a fold at a time."""
-        folds = [id(self.masses[row]) for row in rows]
-        ends = [place for place in range(1, len(rows)) if folds[place] != folds[place - 1]]
-        for begin, end in pairwise([0, *ends, len(rows)]):
-            mine, mass = slice(begin, end), self.masses[rows[begin]]
+        """Multiply pulls by the weights of their losses, one fold at a time."""
+        folds = self.fold_of[rows]
+        for begin, end in pairwise([0, *(np.flatnonzero(np.diff(folds)) + 1).tolist(), len(rows)]):
+            mine, mass = slice(begin, end), self.masses[folds[begin]]
             chosen = weigh(self.aggregate.name, losses[mine], self.threshold, k[mine], self.m[rows[mine]], mass)
             pull[mine] *= chosen[:, None]
 
     def descend(self, C: Array, first: int, steps: int, tol: float, extra: int = 0) -> tuple[Array, Array]:
-        """Coordinates and steps used for every problem, from step ``first``; converged rows drop out."""
+        """Return the coordinates and steps of every problem, from step ``first``; converged rows drop out."""
         final, used = C.copy(), np.full(len(C), steps + extra)
         schedules = [p.resolve(total, steps)[2] for p, total in zip(self.problems, self.totals, strict=True)]
         judged_from = first_final_step(steps) if self.aggregate.decays else 1

@@ -1,7 +1,7 @@
-"""ONNX converters for skl2onnx: our linear classifiers and the squashing scaler, in the precision of their input.
+"""ONNX converters for skl2onnx: the linear classifiers and the squashing scaler, in the precision of their input.
 
-Call ``register()`` once; ``skl2onnx.to_onnx`` then converts them, alone or in a pipeline. The outputs are those of
-scikit-learn's classifiers: labels, and probabilities if the classifier has them, otherwise scores.
+After one call of ``register()``, ``skl2onnx.to_onnx`` converts them, alone or in a pipeline. As for scikit-learn's
+classifiers, the outputs are labels, and probabilities if the classifier has them, otherwise scores.
 """
 
 from __future__ import annotations
@@ -10,23 +10,20 @@ from typing import Any
 
 import numpy as np
 
+from .. import linear
 from .._names import Array
 from ..preprocessing import ROOM, SquashingScaler
 from .base import calibrators_of
-from .classifier import AggregateLossClassifier, CloseKClassifier
-from .search import AggregateLossClassifierCV, CloseKClassifierCV
-
-CLASSIFIERS = (AggregateLossClassifier, CloseKClassifier, AggregateLossClassifierCV, CloseKClassifierCV)
+from .persistence import CLASSES
 
 
 def register() -> None:
-    """Register the converters of our classifiers and scaler with skl2onnx (extra ``onnx``)."""
+    """Register the converters of the classifiers and the scaler with skl2onnx (extra ``onnx``)."""
     from skl2onnx import update_registered_converter
 
-    for kind in CLASSIFIERS:
-        update_registered_converter(
-            kind, f"Closecall{kind.__name__}", _shapes, _convert, options={"zipmap": [False, True, "columns"]}
-        )
+    options = {"zipmap": [False, True, "columns"]}
+    for name in CLASSES:
+        update_registered_converter(getattr(linear, name), f"Closecall{name}", _shapes, _convert, options=options)
     update_registered_converter(SquashingScaler, "ClosecallSquashingScaler", _same_shape, _convert_scaler)
 
 
@@ -57,7 +54,7 @@ def squashed(z: Any, bound: float, dtype: Any, how: dict[str, Any], **names: Any
     if np.isinf(bound):
         return op.OnnxIdentity(z, **names, **how)
     limit, room, one = (np.array([value], dtype=dtype) for value in (bound, ROOM, 1.0))
-    # The excess over ROOM + excess, as 1 / (1 + ROOM / excess): infinite cells, too, get a number.
+    # The excess over ROOM + excess, written as 1 / (1 + ROOM / excess) so that infinite cells get a number too.
     size = op.OnnxAbs(z, **how)
     over = op.OnnxMax(op.OnnxSub(size, limit, **how), 0 * one, **how)
     share = op.OnnxDiv(one, op.OnnxAdd(one, op.OnnxDiv(room, over, **how), **how), **how)
@@ -66,7 +63,7 @@ def squashed(z: Any, bound: float, dtype: Any, how: dict[str, Any], **names: Any
 
 
 def _shapes(operator: Any) -> None:
-    """Labels of the classes' own type, and one number in the input's precision for each class (or the one score)."""
+    """Declare labels of the classes' own type, and numbers in the input's precision for each class or the one score."""
     from skl2onnx.common.data_types import Int64TensorType, StringTensorType
 
     model = operator.raw_operator
@@ -126,7 +123,7 @@ def _calibrated(scores: Any, calibrator: Array, dtype: Any, how: dict[str, Any])
     knots, values = calibrator.astype(dtype)
     if len(knots) == 1:
         return op.OnnxAdd(op.OnnxMul(scores, np.zeros(1, dtype=dtype), **how), values, **how)
-    # np.interp as a sum: every piece adds its slope times the part of it that lies below the score.
+    # np.interp as a sum: each piece adds its slope times the part of the piece below the score.
     widths = np.diff(knots)
     reached = op.OnnxMin(
         op.OnnxMax(op.OnnxSub(scores, knots[:-1], **how), np.zeros(1, dtype=dtype), **how), widths, **how

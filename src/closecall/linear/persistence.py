@@ -1,9 +1,9 @@
-"""Saved models: one npz file of plain arrays and a JSON header, with a checksum; nothing in it can run.
+"""Saved models: one npz file of plain arrays and a JSON header, with a checksum, and no code.
 
-``save`` writes every fitted attribute and every parameter that is plain data. ``load`` verifies the format, the
-version, the class name against a fixed list and a SHA-256 over the whole content before it builds anything, and then
-that the parts are consistent. The checksum detects accidents, not forgeries: a forged file predicts what its author
-wants, but runs nothing.
+``save`` writes every fitted attribute and every parameter that is plain data. Before ``load`` builds anything, it
+verifies the format, the version, the name of the class against a fixed list, and a SHA-256 of the whole content; then
+it verifies that the parts are consistent. The checksum detects accidents, not forgeries: a forged file can predict
+anything, but it cannot run code.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from .._names import Array
 
 FORMAT = "closecall-linear"
 VERSION = 1
-#: The fitted attribute with which a model is one of a table.
+#: The fitted attribute that holds the preprocessing of a table.
 TABLE = "table_"
-_FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
-#: Classes that a file may name, and where they live.
+#: The classes of :mod:`closecall.linear` that a file may name.
 CLASSES = ("AggregateLossClassifier", "CloseKClassifier", "AggregateLossClassifierCV", "CloseKClassifierCV")
 
 
@@ -47,7 +46,7 @@ def save_model(model: Any, path: str | PathLike[str]) -> None:
             unsaved.append(key)
     if unsaved:
         warnings.warn(f"parameters {unsaved} are objects, not data, and are not saved; a loaded model has their "
-                      "defaults and predicts the same", UserWarning, stacklevel=3)  # fmt: skip
+                      "defaults and makes the same predictions", UserWarning, stacklevel=3)  # fmt: skip
     fitted = {key: value for key, value in vars(model).items() if key.endswith("_") and not key.startswith("_")}
     state = {key: _encode(value, f"fitted.{key}", arrays) for key, value in fitted.items()}
     header = {"format": FORMAT, "version": VERSION, "class": name, "params": params, "fitted": state}
@@ -59,10 +58,10 @@ def save_model(model: Any, path: str | PathLike[str]) -> None:
 
 
 def load_model(path: str | PathLike[str], expected: type | None = None) -> Any:
-    """Read a saved model; a damaged, altered or foreign file raises ``ValueError``, and nothing is executed.
+    """Read a saved model; a damaged, altered or foreign file raises ``ValueError``, and no code in it is executed.
 
-    So does a file of ``closecall fit``: its classifier alone, without the preprocessing of the table, would predict
-    wrongly. ``closecall.table.model.TableModel.load`` reads both.
+    A file of ``closecall fit`` raises ``ValueError`` too: without the preprocessing of the table, its classifier would
+    predict wrongly. ``closecall.table.model.TableModel.load`` reads both.
 
     Examples
     --------
@@ -84,35 +83,39 @@ def load_model(path: str | PathLike[str], expected: type | None = None) -> Any:
 
 
 def read_model(path: str | PathLike[str], expected: type | None = None) -> Any:
-    """The model in a file, as read by :func:`load_model`, with the recipe of a table as ``table_`` if there is one."""
-    budget = Budget()
-    stored = _read(path, budget)
+    """Return the model in a file as :func:`load_model` does, with any preprocessing of a table as ``table_``."""
+    name, budget = repr(os.fspath(path)), Budget()
+    with open(path, "rb") as file:
+        try:
+            stored = read_arrays(file, budget)
+        except ArchiveError as error:
+            raise ValueError(f"{name} is not a complete saved model: {error}; save it again") from None
     given = stored.pop("checksum", None)
     if given is None or "header" not in stored or given.tobytes() != _checksum(stored):
-        raise ValueError(f"{os.fspath(path)!r} is damaged or was altered: its checksum does not match; save it again")
+        raise ValueError(f"{name} is damaged or was altered: its checksum does not match; save it again")
     try:
         header: dict[str, Any] = dict(budget.parse(stored.pop("header").tobytes()))
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{os.fspath(path)!r} has no readable header ({error}); save it again") from None
+        raise ValueError(f"{name} has no readable header ({error}); save it again") from None
     if header.get("format") != FORMAT or header.get("version") != VERSION:
-        raise ValueError(f"{os.fspath(path)!r} has format {header.get('format')!r} version {header.get('version')!r}; "
+        raise ValueError(f"{name} has format {header.get('format')!r} version {header.get('version')!r}; "
                          f"this release reads {FORMAT!r} version {VERSION}")  # fmt: skip
     if header.get("class") not in CLASSES:
-        raise ValueError(f"{os.fspath(path)!r} names an unknown class {header.get('class')!r}")
-    from .. import linear  # late: the classifiers import this module
+        raise ValueError(f"{name} names an unknown class {header.get('class')!r}")
+    from .. import linear  # imported here because the classifiers import this module
 
     kind = getattr(linear, header["class"])
     if expected is not None and not issubclass(kind, expected):
-        raise ValueError(f"{os.fspath(path)!r} holds a {header['class']}; load it with {header['class']}.load")
+        raise ValueError(f"{name} holds a {header['class']}; load it with {header['class']}.load")
     try:
         return _build(kind, header, _Stored(stored, budget))
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{os.fspath(path)!r} is not a model written by save ({error}); save it again") from None
+        raise ValueError(f"{name} is not a model written by save ({error}); save it again") from None
 
 
 @dataclass(frozen=True)
 class _Stored:
-    """The arrays of a file, and the budget left for them: an array requested twice counts twice."""
+    """The arrays of a file and the memory budget left for them; an array that is requested twice counts twice."""
 
     arrays: dict[str, Array]
     budget: Budget
@@ -138,14 +141,15 @@ def _build(kind: Any, header: dict[str, Any], stored: _Stored) -> Any:
 
 
 def _check_fitted(model: Any) -> None:
-    """Check that the parts of a loaded model are consistent, so predictions cannot fail because of them."""
+    """Check that the parts of a loaded model are consistent, so that predictions cannot fail because of them."""
     coef, intercept, classes = (_array(getattr(model, name)) for name in ("coef_", "intercept_", "classes_"))
+    floats = np.dtype(np.float64), np.dtype(np.float32)
     rows, features = 1 if len(classes) == 2 else len(classes), coef.shape[1]
     names = getattr(model, "feature_names_in_", None)
     calibrators = getattr(model, "calibrators_", [])
     fits = {
-        "coef_": coef.dtype in _FLOATS and coef.shape == (rows, features) and np.isfinite(coef).all(),
-        "intercept_": intercept.dtype in _FLOATS and intercept.shape == (rows,) and np.isfinite(intercept).all(),
+        "coef_": coef.dtype in floats and coef.shape == (rows, features) and np.isfinite(coef).all(),
+        "intercept_": intercept.dtype in floats and intercept.shape == (rows,) and np.isfinite(intercept).all(),
         "classes_": classes.ndim == 1 and len(np.unique(classes)) == len(classes) >= 2 and classes.dtype.kind != "S",
         "n_features_in_": type(model.n_features_in_) is int and model.n_features_in_ == features,
         "feature_names_in_": names is None or (_array(names).shape == (features,) and names.dtype == object),
@@ -164,25 +168,17 @@ def _array(value: Any) -> Array:
     return value
 
 
-def _read(path: str | PathLike[str], budget: Budget) -> dict[str, Array]:
-    with open(path, "rb") as file:
-        try:
-            return read_arrays(file, budget)
-        except ArchiveError as error:
-            raise ValueError(f"{os.fspath(path)!r} is not a complete saved model: {error}; save it again") from None
-
-
 def _checksum(stored: dict[str, Array]) -> bytes:
     digest = hashlib.sha256()
     for name in sorted(stored):
         array = np.ascontiguousarray(stored[name])
         digest.update(json.dumps([name, array.dtype.str, list(array.shape)]).encode())
-        digest.update(array.reshape(-1).view(np.uint8).data)  # as it lies in memory, without a copy
+        digest.update(array.reshape(-1).view(np.uint8).data)  # its bytes, without a copy
     return digest.digest()
 
 
 def _encode(value: Any, name: str, arrays: dict[str, Array]) -> Any:
-    """JSON for plain data; arrays are stored separately and replaced by their names; containers record their type."""
+    """Return plain data as JSON; arrays are stored separately under their names, and containers record their type."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):

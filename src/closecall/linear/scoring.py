@@ -1,4 +1,4 @@
-"""Scores of models that are not yet estimators: any scikit-learn scorer, with sample weights as masses."""
+"""Apply any scikit-learn scorer to models given as arrays, with sample weights as masses."""
 
 from __future__ import annotations
 
@@ -13,19 +13,16 @@ from .._names import Array
 from .base import LinearClassifier
 from .training import Training
 
-#: Whole weights are written out as copies for a scorer that takes none, up to this many copies of a row on average.
-COPIES = 20
-
 
 class _Judged(LinearClassifier):
-    """What a scorer receives: one model at a time, calibrated only if the scorer needs probabilities."""
+    """The estimator that a scorer receives; it is calibrated only if the scorer needs probabilities."""
 
     def __init__(self, calibration: str | None = None) -> None:
         self.calibration = calibration
         self.find: Callable[[], list[Array]] = list
 
     def fit(self, X: Any, y: Any) -> _Judged:
-        """Does nothing: the model is already fitted, but scikit-learn requires the method."""
+        """Do nothing: the model is fitted already, but scikit-learn requires the method."""
         return self
 
     @property
@@ -34,16 +31,7 @@ class _Judged(LinearClassifier):
 
 
 class Scorer:
-    """``scoring`` for models given as arrays.
-
-    Parameters
-    ----------
-    scoring : str or callable
-        As in scikit-learn.
-    calibration : str or None
-        How scores become probabilities, for a scorer that needs them.
-    training : Training
-    """
+    """``scoring`` as in scikit-learn, for models given as arrays; a scorer of probabilities needs a calibration."""
 
     def __init__(self, scoring: Any, calibration: str | None, training: Training) -> None:
         self.training, self.shell = training, _Judged(calibration)
@@ -52,7 +40,7 @@ class Scorer:
         self.weighs = True
 
     def __call__(self, coef: Array, intercept: Array, rows: Array, calibrators: Callable[[], list[Array]]) -> float:
-        """The score on these rows, weighted if the weights differ."""
+        """Return the score on these rows, weighted if the weights differ."""
         self.shell.coef_, self.shell.intercept_, self.shell.find = coef, intercept, calibrators
         try:
             return self._scored(rows)
@@ -64,23 +52,23 @@ class Scorer:
     def _scored(self, rows: Array) -> float:
         X, labels = self.training.X[rows], self.training.classes[self.training.codes[rows]]
         weight = self.training.weight[rows]
-        if (weight == weight[0]).all():  # equal ones need no weighing
+        if (weight == weight[0]).all():
             return float(self.scoring(self.shell, X, labels))
         if self.weighs:
             try:
                 return float(self.scoring(self.shell, X, labels, sample_weight=weight))
-            except TypeError:  # a callable that takes no weights; whatever else is wrong is raised again below
+            except TypeError:  # the callable takes no weights; any other error is raised again below
                 self.weighs = False
         copies = self._copies(weight)
         return float(self.scoring(self.shell, X[copies], labels[copies]))
 
     def _copies(self, weight: Array) -> Array:
-        """Rows repeated by their weights; if these are not whole, each row once, with a warning."""
-        if (weight == np.rint(weight)).all() and weight.sum() <= COPIES * len(weight):
+        """Return rows repeated by their weights; if these are not whole, or large, each row once, with a warning."""
+        if (weight == np.rint(weight)).all() and weight.sum() <= 20 * len(weight):
             return np.repeat(np.arange(len(weight)), weight.astype(int))
         warnings.warn(
-            "scoring takes no sample_weight, and the weights are not whole numbers that could be written out as "
-            "copies: the weights count in training, not in the scores",
+            "scoring takes no sample_weight, and the weights are not whole numbers for which rows could be repeated: "
+            "the weights count in training, not in the scores",
             UserWarning,
             stacklevel=2,
         )

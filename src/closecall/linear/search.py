@@ -8,7 +8,6 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
 
 from .._names import keep, lookup
 from ..aggregates import AGGREGATES, Count, resolve_count, warn_of_one
@@ -16,51 +15,25 @@ from ..families import expand
 from ..losses import LOSSES
 from ..paired import GUARD, STRICT, check_guard
 from .base import LinearClassifier
-from .calibration import CALIBRATIONS, calibrate
-from .fitting import Options, close_calls, fit_setting, is_convex, only_class, warn_unsettled
 from .guard import Setting, results
 from .multiclass import JOINT
 from .race import Race, heat_folds
 from .scoring import Scorer
-from .splits import Splits, make_splits
-from .training import Training, check_training
+from .splits import make_splits
+from .training import Training
 
 #: The paper's grid of alphas, and the k and m of the search as fractions of the training mass.
 ALPHAS = tuple(float(10**power) for power in np.arange(-5.0, 6.0))
 KS = (0.01, 0.1, 0.4)
 MS = (0.01, 0.05, 0.2)
-#: The choice is fitted until it has settled: at most this many times max_iter steps more than the search took.
+#: The refit may take this many times ``max_iter`` more steps than a model of the search.
 EXTRA = 9
-SETTLE = 2  # times max_iter that settling may cost
-LARGE = 1 << 18  # entries of X from which the choice is fitted in float32, and certified in float64
-#: How often the rows are tested in fresh folds.
-REPEATS = 1
 
 
 class _Search(LinearClassifier):
     """Cross-validated choice; subclasses only decide which settings are parameters."""
 
-    loss: str | Sequence[str]
-    aggregate: str | Sequence[str]
-    alphas: Any
-    ks: Any
     ms: Any = (None,)
-    cv: Any
-    scoring: Any
-    guard: float | None
-    refit: bool
-    max_iter: int
-    tol: float
-    solver: str
-    n_starts: int | None
-    fit_intercept: bool
-    penalize_intercept: bool
-    class_weight: Any
-    multiclass: str
-    calibration: str | None
-    n_jobs: int | None
-    random_state: Any
-    verbose: int
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Any:
         """Search, choose and refit on all rows.
@@ -84,20 +57,30 @@ class _Search(LinearClassifier):
         alphas = _check_grid(self.alphas, "alphas")
         for name in aggregates:
             warn_of_one(name, *np.atleast_1d(np.asarray(self.ks, dtype=object)))
-        check_random_state(self.random_state)
-        if self.calibration is not None:
-            lookup(CALIBRATIONS, self.calibration, "calibration")
-        training = check_training(self, X, y, sample_weight, self.class_weight)
+        training = self._check_fit(X, y, sample_weight)
         self.classes_ = training.classes
         self.n_training_mass_ = float(training.mass.sum())
         baselines, challengers = self._grid(losses, aggregates, alphas, len(training.classes) > 2)
         splits = self._splits(training, X, y, groups)
-        race = Race(training, splits, self._options(np.float32), self._scorer, self._guard,
+        options = self._make_options(dtype=np.float32, threads=self._threads(), certify=False)
+        race = Race(training, splits, options, self._scorer, self._guard,
                     splits[0].units(training, groups), self.calibration)  # fmt: skip
         best = race.run(baselines, challengers)
         self._report(race, best)
         if self.refit:
-            self._refit(training, race.settings[best], race.splits[0])
+            chosen = race.settings[best]
+            self.multiclass_ = chosen.multiclass or self.multiclass
+            self.m_ = AGGREGATES[chosen.aggregate].counts(chosen.k, chosen.m, self.n_training_mass_)[1]
+            options = replace(
+                options, multiclass=self.multiclass_, certify=True, extra_iter=EXTRA * self.max_iter,
+                settle=2 * self.max_iter,
+                # Large tables are fitted in float32 and only certified in float64.
+                dtype=np.float32 if training.X.shape[0] * training.X.shape[1] > 1 << 18 else None,
+            )  # fmt: skip
+            self._fit_setting(
+                training, chosen.problem, options, exact=chosen.exact_intercept,
+                name=f"{type(self).__name__}, {chosen}", splits=None if self._counted else splits[0],
+            )  # fmt: skip
         if self.verbose:
             print(f"[{type(self).__name__}] " + self.guard_report_["reason"])
         return self
@@ -105,7 +88,7 @@ class _Search(LinearClassifier):
     def _grid(
         self, losses: list[str], aggregates: list[str], alphas: list[float], many: bool
     ) -> tuple[list[list[Setting]], list[Setting]]:
-        """Baselines (scikit-learn's model, then the exact intercept) and challengers."""
+        """Return the baselines (scikit-learn's model, then one with the exact intercept) and the challengers."""
         form = self.multiclass if many else None
         plain = [
             Setting("logistic", "average", None, alpha, multiclass="softmax" if many else None) for alpha in alphas
@@ -125,7 +108,7 @@ class _Search(LinearClassifier):
         return baselines, [setting for setting in challengers if setting not in baselines[0]]
 
     def _counts(self, aggregate: str) -> list[tuple[Count, Count]]:
-        """The (k, m) of an aggregate that do not leave out the whole training set."""
+        """Return the pairs (k, m) of an aggregate with m < k."""
         takes, total = AGGREGATES[aggregate].takes, self.n_training_mass_
         ks = _check_grid(self.ks, "ks") if "k" in takes else [None]
         ms = _check_grid(self.ms, "ms") if "m" in takes else [None]
@@ -147,26 +130,22 @@ class _Search(LinearClassifier):
 
     @property
     def _counted(self) -> bool:
-        """Whether the folds are our own, in which case we can draw more of the same kind."""
+        """Whether the folds are drawn here, so that more of the same kind can be drawn."""
         return self.cv is None or isinstance(self.cv, int | np.integer)
 
     def _splits(self, training: Training, X: Any, y: Any, groups: Any) -> list[Any]:
         splits = [make_splits(self.cv, training, X, y, groups)]
-        # Other splitters have no fresh kind; a score of a whole fold can be asked of no fold that shares a row with it;
-        # and where the heat needs few folds, the others are as good as fresh.
+        # Fresh folds need folds that are drawn here, and scores of single rows: the score of a whole fold must not be
+        # compared with that of a fold that shares rows with it. If the heat needs few folds, the others are fresh.
         if self._guard > 0 and self._by_rows and self._counted and 2 * heat_folds(splits[0]) > len(splits[0]):
-            splits += [make_splits(self.cv, training, X, y, groups, seed=seed) for seed in range(1, REPEATS + 1)]
+            splits.append(make_splits(self.cv, training, X, y, groups, seed=1))
         return splits
 
-    def _options(self, dtype: Any) -> Options:
+    def _threads(self) -> int:
         jobs = 1 if self.n_jobs is None else int(self.n_jobs)
         if jobs == 0:
             raise ValueError("n_jobs=0 has no meaning; give a number of threads, -1 for all cores, or None for one")
-        threads = jobs if jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + jobs)
-        return Options(
-            self.max_iter, self.tol, bool(self.fit_intercept), bool(self.penalize_intercept), self.multiclass,
-            dtype=dtype, threads=threads, certify=dtype is None, solver=self.solver, n_starts=self.n_starts,
-        )  # fmt: skip
+        return jobs if jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + jobs)
 
     def _scorer(self, training: Training) -> Scorer | None:
         if self._by_rows:
@@ -179,9 +158,7 @@ class _Search(LinearClassifier):
         self.best_index_, self.best_params_ = best, asdict(chosen)
         self.best_score_ = float(self.cv_results_["mean_test_score"][best])
         self.loss_, self.aggregate_, self.alpha_ = chosen.loss, chosen.aggregate, chosen.alpha
-        lines = [str(outcome) for outcome in race.comparisons]
-        if not lines:
-            lines = [f"{chosen} has the best mean score of all settings"]
+        lines = [str(outcome) for outcome in race.comparisons] or [f"{chosen} has the best mean score of all settings"]
         self.guard_report_: dict[str, Any] = {
             "guard": self._guard,
             "baseline": race.settings[0].peer,
@@ -189,27 +166,6 @@ class _Search(LinearClassifier):
             "comparisons": [asdict(outcome) for outcome in race.comparisons],
             "reason": "; ".join(lines),
         }
-
-    def _refit(self, training: Training, chosen: Setting, splits: Splits) -> None:
-        problem, self.multiclass_ = chosen.problem, chosen.multiclass or self.multiclass
-        extra, dtype = EXTRA * self.max_iter, np.float32 if training.X.shape[0] * training.X.shape[1] > LARGE else None
-        options = replace(self._options(dtype), multiclass=self.multiclass_, extra_iter=extra, certify=True,
-                          settle=SETTLE * self.max_iter)  # fmt: skip
-        models = fit_setting(training, problem, options, chosen.exact_intercept)
-        dtype = training.X.dtype
-        self.coef_, self.intercept_ = models.coef[0].astype(dtype), models.intercept[0].astype(dtype)
-        self.n_iter_, self.gap_, self.converged_ = models.n_iter[0], models.gap[0], bool(models.converged[0].all())
-        self.k_, self.m_ = AGGREGATES[chosen.aggregate].counts(chosen.k, chosen.m, float(training.mass.sum()))
-        self.support_ = close_calls(training, models.coef[0], models.intercept[0], problem, self.multiclass_)
-        warn_unsettled(
-            f"{type(self).__name__}, {chosen}", problem, models, options, is_convex(problem, training),
-            only=only_class(training, self.support_, models, options), depth=4,
-        )  # fmt: skip
-        if self.calibration is not None:
-            self.calibrators_ = calibrate(
-                self.calibration, training, problem, options,
-                exact=chosen.exact_intercept, random_state=self.random_state, splits=None if self._counted else splits,
-            )  # fmt: skip
 
 
 def _names(given: str | Sequence[str], table: Any, kind: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Folds as groups of rows, for training and testing in a search."""
+"""The folds of a search, as groups of rows."""
 
 from __future__ import annotations
 
@@ -13,19 +13,12 @@ from .._names import Array
 from ..paired import Units, units_of
 from .training import Training
 
-FOLDS = 5
+FOLDS = 5  #: of a search without ``cv`` and of a calibration
 
 
 @dataclass(frozen=True)
 class Splits:
-    """Train and test sets.
-
-    Parameters
-    ----------
-    group : array (samples,)
-        Rows of one group belong to the same sets.
-    train, test : boolean arrays (folds, groups)
-    """
+    """Training and test sets: ``train`` and ``test`` (folds, groups) state which groups of rows belong to them."""
 
     group: Array
     train: Array
@@ -35,7 +28,7 @@ class Splits:
         return len(self.train)
 
     def units(self, training: Training, groups: Any) -> Units:
-        """Which rows depend on each other: those of a group, those close in time if the folds are, or equal rows."""
+        """Return which rows depend on each other: those of a group, neighbours in time, or equal rows."""
         pairs = (
             (training.rows[one[self.group]], training.rows[two[self.group]])
             for one, two in zip(self.train, self.test, strict=True)
@@ -44,20 +37,10 @@ class Splits:
 
 
 def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, seed: int = 0) -> Splits:
-    """Splits of the training rows.
+    """Return the splits of the training rows by ``cv``, which refers to the rows of X and y as given to ``fit``.
 
-    Parameters
-    ----------
-    cv : int, splitter, iterable of (train, test) or None
-        None: five stratified folds, fewer if a class has fewer examples. A whole number: exactly that many.
-    training : Training
-    X, y : as given to ``fit``
-        Splitters and index pairs refer to these rows.
-    groups : array (samples,), (samples, 2) or None
-        Passed to a splitter that needs them (the first, if there are two columns); an error with a ``cv`` that ignores
-        them.
-    seed : int
-        Other stratified folds of the same kind.
+    A number, or None for the default, means stratified folds, which ``seed`` shuffles unless it is 0. A splitter
+    receives the groups; if they have two columns, it receives the first.
     """
     _check_groups(cv, groups)
     if cv is None or (isinstance(cv, int | np.integer) and not isinstance(cv, bool)):
@@ -72,22 +55,27 @@ def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, see
             member[fold, train] = True
             member[len(pairs) + fold, test] = True
         except IndexError as error:
-            raise ValueError(
-                f"split {fold} of cv names rows that X, with {len(y)}rows, does not have: {error}"
-            ) from None
+            raise ValueError(f"split {fold} of cv has rows beyond the {len(y)} rows of X: {error}") from None
     member = member[:, training.rows]
-    # Unique columns come sorted, so the number of a group does not depend on the order of the rows.
+    # Unique columns are sorted, so the number of a group does not depend on the order of the rows.
     patterns, group = np.unique(member, axis=1, return_inverse=True)
     splits = Splits(np.ravel(group), patterns[: len(pairs)], patterns[len(pairs) :])
-    return _check(splits, training)
+    for fold in range(len(splits)):
+        if not splits.test[fold][splits.group].any():
+            raise ValueError(f"split {fold} of cv has no test rows of positive weight; drop it")
+        trained = np.bincount(training.codes[splits.train[fold][splits.group]], minlength=len(training.classes))
+        if not trained.all():
+            lost = training.classes.tolist()[trained.argmin()]
+            raise ValueError(f"split {fold} of cv trains without class {lost!r}; use stratified splits, or fewer")
+    return splits
 
 
 def _check_groups(cv: Any, groups: Any) -> None:
-    """Ignored groups would silently leak from the training to the test rows."""
+    """Raise an error if groups are given but ignored: they would leak from the training to the test rows."""
     if groups is None:
         return
-    own = hasattr(cv, "split") and not type(cv).__module__.startswith("sklearn.")  # its author knows
-    if not own and not get_routing_for_object(cv).consumes("split", ["groups"]):
+    foreign = hasattr(cv, "split") and not type(cv).__module__.startswith("sklearn.")  # declares no metadata
+    if not foreign and not get_routing_for_object(cv).consumes("split", ["groups"]):
         given = f"cv={cv!r}" if cv is None or isinstance(cv, int) or hasattr(cv, "split") else "a list of index pairs"
         raise ValueError(
             f"groups are given, but {given} ignores them; use a splitter that does not, such as "
@@ -96,10 +84,7 @@ def _check_groups(cv: Any, groups: Any) -> None:
 
 
 def _stratified(cv: int | None, training: Training, seed: int) -> Splits:
-    """Scikit-learn's stratified folds: in row order for seed 0, shuffled by position for other seeds.
-
-    Positions are used because the values of a scaled table depend on the rounding of the processor that scaled it.
-    """
+    """Return scikit-learn's stratified folds: in row order for seed 0, shuffled by position for other seeds."""
     counts = np.bincount(training.codes)
     rare, least = training.classes.tolist()[counts.argmin()], int(counts.min())  # 'x', not np.str_('x')
     if least < 2:
@@ -119,19 +104,11 @@ def _stratified(cv: int | None, training: Training, seed: int) -> Splits:
 
 
 def stratified_folds(labels: Array, equal: Array, folds: int, seed: int | None) -> Array:
-    """The fold (samples,) of each row: stratified by scikit-learn, with equal rows in the same fold.
+    """Return the fold (samples,) of each row: stratified by scikit-learn, with equal rows in the same fold.
 
-    A row whose copy was used in training tests nothing. If rows repeat so often that folds of distinct rows would be
-    lopsided, equal rows are normal rather than copies, and every row is drawn separately.
-
-    Parameters
-    ----------
-    labels : array (samples,)
-    equal : array (samples,)
-        The same for equal rows.
-    folds : int
-    seed : int or None
-        None: in the order of the rows.
+    A row tests nothing if the model was trained on a copy of it. If rows repeat so often that folds of distinct rows
+    would be lopsided, equal rows are not taken for copies, and every row is drawn separately. ``equal`` (samples,) has
+    the same value for equal rows. Without a seed, the folds follow the order of the rows.
 
     Examples
     --------
@@ -149,14 +126,3 @@ def stratified_folds(labels: Array, equal: Array, folds: int, seed: int | None) 
     for number, (_, held) in enumerate(splitter.split(order, labels[order])):
         fold[order[held]] = number
     return fold[first[member]]
-
-
-def _check(splits: Splits, training: Training) -> Splits:
-    for fold in range(len(splits)):
-        if not splits.test[fold][splits.group].any():
-            raise ValueError(f"split {fold} of cv has no test rows of positive weight; drop it")
-        trained = np.unique(training.codes[splits.train[fold][splits.group]])
-        if len(trained) < len(training.classes):
-            lost = training.classes.tolist()[np.setdiff1d(np.arange(len(training.classes)), trained)[0]]
-            raise ValueError(f"split {fold} of cv trains without class {lost!r}; use stratified splits, or fewer")
-    return splits

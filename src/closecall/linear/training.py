@@ -1,8 +1,9 @@
 """The training set in a canonical order: the same data give the same model, bit for bit.
 
-Summation order changes the last digits, and a selection can turn these into a different model. Rows are therefore
-sorted by a hash of their values, equal rows are merged into one with the summed mass, and the two classes are oriented
-by the data, not by their names. Row order, weights instead of copies and label coding then make no difference.
+The order of a sum changes its last digits, and a selection can turn these into a different model. Rows are therefore
+sorted by a hash of their values, equal rows are merged into one with the summed mass, and the data, not the names of
+the classes, decide which class is positive. The order of the rows, weights instead of copies, and the coding of the
+labels then make no difference.
 """
 
 from __future__ import annotations
@@ -18,13 +19,9 @@ from sklearn.utils.validation import validate_data
 
 from .._names import Array
 from ..aggregates import check_mass
+from ..solvers.checks import LARGEST
 
-FROM_SAMPLES = 80_000  # rows from which copies are merged
-_BLOCK = 1 << 16  # entries hashed at a time: they stay in cache
-#: Features and weights stay below this, positive weights above its inverse: the solver squares and sums them.
-LARGEST = 1e100
-LARGEST_SINGLE = 1e15  # the same for a sweep in float32
-#: Values below this share of their column's largest are rounding, as a centred column leaves it: zero to a hash.
+#: A hash treats values below this share of their column's largest as zero: centring leaves such rounding errors.
 NEGLIGIBLE = 1e-12
 
 
@@ -61,17 +58,15 @@ class Training:
             object.__setattr__(self, "weight", self.mass)
 
     def take(self, rows: Array) -> Training:
-        """Some of the rows."""
-        parts = (self.X, self.codes, self.mass, self.hashes, self.rows, self.weight)
-        X, codes, mass, hashes, own, weight = (part[rows] for part in parts)
-        return Training(X, codes, mass, self.classes, hashes, own, weight)
+        fields = vars(self).items()
+        return Training(**{name: part if name == "classes" else part[rows] for name, part in fields})
 
 
 def check_training(
     estimator: Any, X: Any, y: Any, sample_weight: Any, class_weight: Any, *, reset: bool = True
 ) -> Training:
-    """Validate the arguments of ``fit``; every error says what to do."""
-    with np.errstate(over="ignore", invalid="ignore"):  # the sum by which it looks for NaN may overflow
+    """Validate the arguments of ``fit``."""
+    with np.errstate(over="ignore", invalid="ignore"):  # the sum that detects NaN may overflow
         X, y = validate_data(
             estimator, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset, estimator=estimator
         )
@@ -90,45 +85,35 @@ def check_training(
     if not (factors > 0).all():
         raise ValueError("class_weight gives a class weight 0; drop its rows instead, or give it a positive weight")
     weight, mass = mass, mass * factors[codes]
-    X = _check_range(X, mass)
-    return Training(X, codes, mass, classes, row_hashes(X, NEGLIGIBLE * column_sizes(X)), rows, weight)
-
-
-def _check_range(X: Any, mass: Array) -> Any:
-    """X, as float64 if its squares overflow float32; an error if they, or the weights, overflow float64."""
-    size = largest(X)
-    if size > LARGEST:
+    sizes = column_sizes(X)
+    if sizes.max() > LARGEST:
         raise ValueError(
-            f"X contains values up to {size:.1e}; scale the features (StandardScaler) to below {LARGEST:g}"
+            f"X contains values up to {sizes.max():.1e}; scale the features (StandardScaler) to below {LARGEST:g}"
         )
     if mass.max() > LARGEST or mass.min() < 1 / LARGEST:
         raise ValueError(
             f"sample_weight (times class_weight) is outside {1 / LARGEST:g} .. {LARGEST:g}; rescale the weights"
         )
-    return X.astype(np.float64) if size > LARGEST_SINGLE and X.dtype == np.float32 else X
-
-
-def largest(X: Any) -> float:
-    """The largest absolute value of a dense or sparse X, without a copy of it.
-
-    Examples
-    --------
-    >>> largest(np.array([[1.0, -3.0]]))
-    3.0
-    """
-    values = X.data if sparse.issparse(X) else X
-    return max(float(values.max()), -float(values.min())) if values.size else 0.0
+    if sizes.max() > 1e15 and X.dtype == np.float32:  # sums of squares would overflow
+        X = X.astype(np.float64)
+    return Training(X, codes, mass, classes, row_hashes(X, NEGLIGIBLE * sizes), rows, weight)
 
 
 def column_sizes(X: Any) -> Array:
-    """The largest absolute value of each column (features,)."""
+    """Return the largest absolute value of each column (features,).
+
+    Examples
+    --------
+    >>> column_sizes(np.array([[1.0, -3.0]])).tolist()
+    [1.0, 3.0]
+    """
     if sparse.issparse(X):
         return np.asarray(abs(X).max(axis=0).toarray(), dtype=np.float64).ravel()
     return np.maximum(X.max(axis=0), -X.min(axis=0)).astype(np.float64)
 
 
 def class_factors(class_weight: Any, classes: Array, codes: Array, mass: Array) -> Array:
-    """The factor of each class (classes,): 1, given by a dict, or ``balanced`` by mass.
+    """Return the factor of each class (classes,): 1, the one given in a dict, or ``balanced`` by mass.
 
     Examples
     --------
@@ -137,9 +122,7 @@ def class_factors(class_weight: Any, classes: Array, codes: Array, mass: Array) 
     """
     if class_weight is None:
         return np.ones(len(classes))
-    if isinstance(class_weight, str):
-        if class_weight != "balanced":
-            raise ValueError(f"class_weight={class_weight!r} must be 'balanced', a dict of class -> weight, or None")
+    if isinstance(class_weight, str) and class_weight == "balanced":
         return mass.sum() / (len(classes) * np.bincount(codes, mass, minlength=len(classes)))
     if not hasattr(class_weight, "get"):
         raise ValueError(f"class_weight={class_weight!r} must be 'balanced', a dict of class -> weight, or None")
@@ -154,9 +137,9 @@ def class_factors(class_weight: Any, classes: Array, codes: Array, mass: Array) 
 
 
 def row_hashes(X: Any, least: Array | None = None) -> Array:
-    """A 64-bit hash of every row, the same for dense and sparse, float32 and float64 (samples,).
+    """Return a 64-bit hash of every row (samples,), the same for dense and sparse, float32 and float64.
 
-    Values are rounded to float32 first, and those of a column below ``least`` (features,) count as zero: the last bits
+    Values are rounded to float32 first, and values of a column up to ``least`` (features,) count as zero: the last bits
     of a scaled table depend on the processor and must not affect the order.
 
     Examples
@@ -174,16 +157,21 @@ def row_hashes(X: Any, least: Array | None = None) -> Array:
         running = np.concatenate([[np.uint64(0)], np.cumsum(words, dtype=np.uint64)])
         hashes = running[X.indptr[1:]] - running[X.indptr[:-1]]
     else:
-        size = max(1, _BLOCK // max(1, X.shape[1]))
-        for begin in range(0, X.shape[0], size):
-            hashes[begin : begin + size] = _mixed(X[begin : begin + size], least) @ odd
+        for rows in row_blocks(X):
+            hashes[rows] = _mixed(X[rows], least) @ odd
     return hashes ^ (hashes >> np.uint64(29))
 
 
+def row_blocks(X: Any) -> list[slice]:
+    """Return consecutive blocks of rows with about 65,536 entries, which stay in cache."""
+    size = max(1, (1 << 16) // max(1, X.shape[1]))
+    return [slice(begin, begin + size) for begin in range(0, X.shape[0], size)]
+
+
 def _mixed(values: Array, least: Array) -> Array:
-    with np.errstate(over="ignore"):  # what is beyond float32 is equal to a hash
+    with np.errstate(over="ignore"):  # values beyond float32 have the same hash
         values = values.astype(np.float32).astype(np.float64, order="C")
-    values[np.abs(values) <= least] = 0.0  # -0.0 as well: the word of 0.0 is 0, and sparse zeros agree
+    values[np.abs(values) <= least] = 0.0  # -0.0 as well: the bits of 0.0 are all 0, as for zeros that are not stored
     words = values.view(np.uint64)
     words ^= words >> np.uint64(32)
     return words
@@ -191,17 +179,7 @@ def _mixed(values: Array, least: Array) -> Array:
 
 @dataclass(frozen=True)
 class Arranged:
-    """A training set in canonical order.
-
-    Parameters
-    ----------
-    X : array or CSR matrix (samples, features)
-    labels : array (samples,)
-    mass : array (samples,)
-    group : array (samples,)
-        The part of each row (which folds it belongs to); 0 without parts.
-    hashes : array (samples,)
-    """
+    """A training set in canonical order; rows of one group belong to the same folds."""
 
     X: Any
     labels: Array
@@ -210,15 +188,14 @@ class Arranged:
     hashes: Array
 
     def take(self, rows: Array) -> Arranged:
-        """Some of the rows."""
         return Arranged(*(part[rows] for part in vars(self).values()))
 
 
-def arrange(training: Training, labels: Array, group: Array | None = None, copies: bool = True) -> Arranged:
+def arrange(training: Training, labels: Array, group: Array | None = None) -> Arranged:
     """Sort the rows and merge those with equal (x, label, group) into one with the summed mass.
 
-    If all masses are then whole and few exceed 1, rows are repeated instead, which is faster; not on large tables,
-    where a sample must not depend on the order of the rows.
+    If all masses are then whole and few exceed 1, rows are repeated instead, which is faster. Tables of 80,000 rows or
+    more, of which the solver draws a sample, are excepted: the sample must not depend on the order of the rows.
 
     Examples
     --------
@@ -230,39 +207,22 @@ def arrange(training: Training, labels: Array, group: Array | None = None, copie
     [(1.0, 0, 3.5), (2.0, 1, 0.5), (3.0, 1, 1.0)]
     """
     group = np.zeros(len(labels), dtype=int) if group is None else group
-    order = _sorted(training.hashes)
-    if order is not None and (training.mass == 1).all():
+    order = np.argsort(training.hashes)
+    if (training.mass == 1).all() and (np.diff(training.hashes[order]) != 0).all():
         return Arranged(_taken(training.X, order), labels[order], training.mass, group[order], training.hashes[order])
     # Equal rows are summed from the smallest mass up, which fixes the rounding of the sum.
     order = np.lexsort((training.mass, group, labels, training.hashes))
     hashes, labels, group, mass = training.hashes[order], labels[order], group[order], training.mass[order]
     same = (hashes[1:] == hashes[:-1]) & (labels[1:] == labels[:-1]) & (group[1:] == group[:-1])
     twins = np.flatnonzero(same)
-    if twins.size:  # equal hashes are a promise, not a proof
+    if twins.size:  # rows with equal hashes may still differ
         same[twins] = _equal_rows(training.X, order[twins], order[twins + 1])
     chosen = np.flatnonzero(np.append(True, ~same))
     mass = np.add.reduceat(mass, chosen)
-    copies &= len(chosen) < FROM_SAMPLES and mass.sum() <= 2 * len(chosen)
-    if copies and (mass == np.rint(mass)).all():
+    if len(chosen) < 80_000 and mass.sum() <= 2 * len(chosen) and (mass == np.rint(mass)).all():
         chosen = np.repeat(chosen, mass.astype(int))
         mass = np.ones(len(chosen))
     return Arranged(_taken(training.X, order[chosen]), labels[chosen], mass, group[chosen], hashes[chosen])
-
-
-def _sorted(hashes: Array) -> Array | None:
-    """The order of the hashes if no two are equal, otherwise None."""
-    # Sorting numbers that carry their place in the last bits is faster than an argsort: the first bits differ mostly.
-    bits = np.uint64(max(1, len(hashes) - 1).bit_length())
-    packed = hashes >> bits << bits
-    packed |= np.arange(len(hashes), dtype=np.uint64)
-    packed.sort()
-    order = (packed & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.intp)
-    packed >>= bits
-    if (packed[1:] == packed[:-1]).any():
-        order = np.argsort(hashes)
-        if (np.diff(hashes[order]) == 0).any():
-            return None
-    return order
 
 
 def _taken(X: Any, rows: Array) -> Any:
@@ -270,14 +230,9 @@ def _taken(X: Any, rows: Array) -> Any:
 
 
 def orientation(training: Training, positive: Array) -> int:
-    """+1 if the rows ``positive`` (samples,) are the heavier side, else -1; ties are broken by their hashes."""
+    """Return +1 if the rows ``positive`` (samples,) are the heavier side, else -1; hashes break ties."""
     mass = training.mass
-    whole = bool((mass == np.rint(mass)).all()) and mass.sum() < 1 << 53  # sums of whole numbers do not round
-    if whole:
-        ahead = float(mass @ positive)
-        sides = [ahead, float(mass.sum()) - ahead]
-    else:
-        sides = [math.fsum(mass[positive]), math.fsum(mass[~positive])]
+    sides = [math.fsum(mass[positive]), math.fsum(mass[~positive])]
     if sides[0] == sides[1]:
         parts = training.hashes.astype(np.float64) * 2.0**-64 * mass
         sides = [math.fsum(parts[positive]), math.fsum(parts[~positive])]

@@ -224,7 +224,7 @@ def test_a_class_of_one() -> None:
     ("settings", "match"),
     [
         ({"scoring": lambda model, X, y: np.nan}, "finite scores"),
-        ({"cv": [([0, 1, 2, 500], [3, 4])]}, "does not have"),
+        ({"cv": [([0, 1, 2, 500], [3, 4])]}, "beyond the 60 rows"),
         ({"n_jobs": 0}, "n_jobs=0"),
     ],
 )

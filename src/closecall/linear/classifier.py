@@ -80,27 +80,27 @@ class AggregateLossClassifier(_OneSetting):
         ``average``, ``maximal``, ``top``, ``atk``, ``close``, ``close_decay``, ``ranked_range``, ``trimmed``, or a
         member of a family such as ``tilted(-2)`` (:mod:`closecall.families`).
     k : int, float or None
-        How many examples the aggregate uses: a count, a fraction in (0, 1] of the training mass, None for all. The int
-        1 is one example, the float 1.0 all of them (with a warning). Only used by ``top``, ``atk``, ``close``,
+        How many examples the aggregate uses: a count, a fraction in (0, 1] of the training mass, or None for all. The
+        int 1 means one example, the float 1.0 all of them (with a warning). Only used by ``top``, ``atk``, ``close``,
         ``close_decay`` and ``ranked_range``.
     alpha : float
         L2 strength, >= 0.
     m : int, float or None
-        How many of the largest losses ``ranked_range`` and ``trimmed`` leave out; required by these two and not used by
-        others.
+        How many of the largest losses ``ranked_range`` and ``trimmed`` leave out; required by these two and ignored by
+        the others.
     max_iter : int
-        With ``solver="path"``, the maximum number of Newton steps at one cut of a close aggregate; it rarely needs
-        fifty. Otherwise the number of steps of a run, which a decay run divides into thirds; a fit that has not
-        converged then continues until it has a certificate, for at most about as many steps again.
+        With ``solver="path"``, the maximum number of Newton steps at one cut of a close aggregate, which rarely needs
+        more than fifty. Otherwise the number of steps of a run; a decay has three equal parts. A fit that has not
+        converged by then continues until it has a certificate, for about the same number of steps at most.
     tol : float
         A fit has converged if its certificate ``gap_`` is at most this; otherwise it warns (``ConvergenceWarning``).
     solver : {"path", "algorithm1"}
         How selections are minimised: as clipped losses along a path of cuts, or by the steps of the paper's Algorithm
-        1. Sparse and very wide tables (256 columns), joint classes and an ``init`` other than least squares always use
-        the steps. On 80,000 rows or more, the path is followed on a sample and ends on all rows.
+        1. Sparse tables, tables of more than 256 columns, classes learnt jointly and an ``init`` other than least
+        squares always use the steps. With 80,000 rows or more, the path is followed on a sample and ends on all rows.
     n_starts : int or None
-        How many starts a path is followed from: the first uses the masses as they are, the second leaves out the most
-        extreme rows, the others use random masses. The result with the fewest training errors is kept. None means ten,
+        The number of starts of a path: the first uses the masses as they are, the second leaves out the most extreme
+        rows, and the others use random masses. The result with the fewest training errors is kept. None means ten, or
         fewer with more than 1,000 rows or many columns, but at least two.
     fit_intercept, penalize_intercept : bool
         Whether there is an intercept, and whether alpha penalises it like the weights (only used with an intercept).
@@ -109,16 +109,16 @@ class AggregateLossClassifier(_OneSetting):
     class_weight : dict, "balanced" or None
         Multiplies the sample weights.
     multiclass : {"ovr", "top_two", "softmax"}
-        How to learn more than two classes: one against the rest, jointly by the margin between the true class's score
-        and the best other one, or jointly by softmax cross-entropy, which is the logistic loss. The default of the
-        close-k classifiers is ``"top_two"``.
+        How to learn more than two classes: each against the rest, jointly by the margin between the score of the true
+        class and the best other score, or jointly by the cross-entropy of the softmax, which needs the logistic loss.
+        The default of the close-k classifiers is ``"top_two"``.
     calibration : {"sigmoid", "isotonic"} or None
-        Also fit probabilities, calibrated on held-out folds. Without it only logistic regression, the average of the
-        logistic loss, has ``predict_proba``.
+        How to fit probabilities on held-out folds. Without it, only logistic regression, the average of the logistic
+        loss, has ``predict_proba``.
     init : {"least_squares", "zeros"} or (coef, intercept)
         Where to start.
     warm_start : bool
-        Start from the parameters of the last fit if the shapes agree.
+        Start from the parameters of the last fit if they have the right shape.
     random_state : int, RandomState or None
         Seed for the folds of the calibration; the fit itself is not random.
     verbose : int
@@ -132,14 +132,14 @@ class AggregateLossClassifier(_OneSetting):
     n_iter_ : array
         Steps taken for each problem, including those needed for a certificate.
     gap_ : array
-        The certificate of each problem solved, relative to its objective: how far the objective can be above its
-        minimum (convex loss and aggregate), or how far it could fall with the weights held at their final values (other
-        aggregates, where examples whose losses differ by at most ``2 * tol`` times the objective per unit of selected
-        mass may share the last place).
+        The certificate of each problem, relative to its objective. If loss and aggregate are convex, the objective is
+        at most this far above its minimum. Otherwise it could fall by at most this much with the weights of the
+        examples held at their final values; examples may share the last place if their losses differ by at most
+        ``2 * tol`` times the objective per unit of selected mass.
     converged_ : bool
         Whether every gap is at most ``tol``.
     k_ : float
-        k as a mass of the training set.
+        k as a mass.
     support_ : array
         Training rows that carry weight at the solution, the close calls.
     n_features_in_, feature_names_in_
@@ -183,13 +183,13 @@ class AggregateLossClassifier(_OneSetting):
 class CloseKClassifier(_OneSetting):
     """Linear classifier that minimises the close-k loss: it learns from the examples nearest the decision boundary.
 
-    The run starts as plain logistic regression and narrows to the k close calls (the paper's Algorithm 1). This is
-    :class:`AggregateLossClassifier` with ``aggregate="close_decay"`` and defaults that work untuned.
+    Training starts as plain logistic regression and narrows to the k close calls, as in the paper's Algorithm 1. This
+    is :class:`AggregateLossClassifier` with ``aggregate="close_decay"`` and defaults that work without tuning.
 
     Parameters
     ----------
     k : int, float or None
-        How many examples to use in the end: a count, a fraction in (0, 1] of the training mass, None for all.
+        How many examples to use in the end: a count, a fraction in (0, 1] of the training mass, or None for all.
     alpha : float
         L2 strength, >= 0.
     loss, max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, exact_intercept, class_weight, \

@@ -6,6 +6,7 @@ classifiers, the outputs are labels, and probabilities if the classifier has the
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,39 +28,48 @@ def register() -> None:
     update_registered_converter(SquashingScaler, "ClosecallSquashingScaler", _same_shape, _convert_scaler)
 
 
+class Operators:
+    """The operators of ONNX, in the version of a model: ``Operators(op_version=18).Add`` is ``OnnxAdd``."""
+
+    def __init__(self, **how: Any) -> None:
+        self.how = how
+
+    def __getattr__(self, name: str) -> Any:
+        from skl2onnx.algebra import onnx_ops
+
+        return partial(getattr(onnx_ops, f"Onnx{name}"), **self.how)
+
+
 def _same_shape(operator: Any) -> None:
     kind = type(operator.inputs[0].type)
     operator.outputs[0].type = kind([None, operator.raw_operator.n_features_in_])
 
 
 def _convert_scaler(scope: Any, operator: Any, container: Any) -> None:
-    from skl2onnx.algebra import onnx_ops as op
-
-    model, how = operator.raw_operator, {"op_version": container.target_opset}
-    dtype = precision_of(operator)
+    model, how, dtype = operator.raw_operator, {"op_version": container.target_opset}, precision_of(operator)
+    op = Operators(**how)
     center, scale = model.center_[None].astype(dtype), model.scale_[None].astype(dtype)
-    z = op.OnnxDiv(op.OnnxSub(operator.inputs[0], center, **how), scale, **how)
+    z = op.Div(op.Sub(operator.inputs[0], center), scale)
     squashed(z, model.bound, dtype, how, output_names=operator.outputs[:1]).add_to(scope, container)
 
 
 def precision_of(operator: Any) -> Any:
-    """The type of a converter's input: double precision only if requested."""
+    """Return the type of a converter's input: double precision only if requested."""
     return np.float64 if type(operator.inputs[0].type).__name__.startswith("Double") else np.float32
 
 
 def squashed(z: Any, bound: float, dtype: Any, how: dict[str, Any], **names: Any) -> Any:
-    """The graph of :func:`closecall.preprocessing.squash`."""
-    from skl2onnx.algebra import onnx_ops as op
-
+    """Return the graph of :func:`closecall.preprocessing.squash`."""
+    op = Operators(**how)
     if np.isinf(bound):
-        return op.OnnxIdentity(z, **names, **how)
+        return op.Identity(z, **names)
     limit, room, one = (np.array([value], dtype=dtype) for value in (bound, ROOM, 1.0))
     # The excess over ROOM + excess, written as 1 / (1 + ROOM / excess) so that infinite cells get a number too.
-    size = op.OnnxAbs(z, **how)
-    over = op.OnnxMax(op.OnnxSub(size, limit, **how), 0 * one, **how)
-    share = op.OnnxDiv(one, op.OnnxAdd(one, op.OnnxDiv(room, over, **how), **how), **how)
-    bounded = op.OnnxAdd(op.OnnxMin(size, limit, **how), op.OnnxMul(room, share, **how), **how)
-    return op.OnnxMul(bounded, op.OnnxSign(z, **how), **names, **how)
+    size = op.Abs(z)
+    over = op.Max(op.Sub(size, limit), 0 * one)
+    share = op.Div(one, op.Add(one, op.Div(room, over)))
+    bounded = op.Add(op.Min(size, limit), op.Mul(room, share))
+    return op.Mul(bounded, op.Sign(z), **names)
 
 
 def _shapes(operator: Any) -> None:
@@ -74,59 +84,51 @@ def _shapes(operator: Any) -> None:
 
 
 def _convert(scope: Any, operator: Any, container: Any) -> None:
-    from skl2onnx.algebra import onnx_ops as op
-
-    model, how, dtype = operator.raw_operator, {"op_version": container.target_opset}, precision_of(operator)
+    model, op, dtype = operator.raw_operator, Operators(op_version=container.target_opset), precision_of(operator)
     weights, shift = model.coef_.T.astype(dtype), model.intercept_.astype(dtype)
-    scores = op.OnnxAdd(op.OnnxMatMul(operator.inputs[0], weights, **how), shift, **how)
+    scores = op.Add(op.MatMul(operator.inputs[0], weights), shift)
     if len(model.classes_) == 2:
-        above = op.OnnxGreater(scores, np.zeros(1, dtype=dtype), **how)
-        codes = op.OnnxReshape(op.OnnxCast(above, to=7, **how), np.array([-1], dtype=np.int64), **how)
+        above = op.Greater(scores, np.zeros(1, dtype=dtype))
+        codes = op.Reshape(op.Cast(above, to=7), np.array([-1], dtype=np.int64))
     else:
-        codes = op.OnnxArgMax(scores, axis=1, keepdims=0, **how)
+        codes = op.ArgMax(scores, axis=1, keepdims=0)
     classes = model.classes_.astype(str) if model.classes_.dtype.kind in "UO" else model.classes_.astype(np.int64)
-    labels = op.OnnxGather(classes, codes, output_names=operator.outputs[:1], **how)
+    labels = op.Gather(classes, codes, output_names=operator.outputs[:1])
     labels.add_to(scope, container)
     if hasattr(model, "predict_proba"):
-        second = _probabilities(scores, calibrators_of(model), dtype, how, operator.outputs[1:2])
+        second = _probabilities(op, scores, calibrators_of(model), dtype, operator.outputs[1:2])
     else:
-        second = op.OnnxIdentity(scores, output_names=operator.outputs[1:2], **how)
+        second = op.Identity(scores, output_names=operator.outputs[1:2])
     second.add_to(scope, container)
 
 
-def _probabilities(scores: Any, calibrators: list[Array] | None, dtype: Any, how: dict[str, Any], names: Any) -> Any:
-    """The graph of :func:`closecall.linear.calibration.probabilities`."""
-    from skl2onnx.algebra import onnx_ops as op
-
+def _probabilities(op: Operators, scores: Any, calibrators: list[Array] | None, dtype: Any, names: Any) -> Any:
+    """Return the graph of :func:`closecall.linear.calibration.probabilities`."""
     if calibrators is None:
-        return op.OnnxSoftmax(scores, axis=1, output_names=names, **how)
+        return op.Softmax(scores, axis=1, output_names=names)
     columns = []
     for place, calibrator in enumerate(calibrators):
-        column = op.OnnxGather(scores, np.array([place], dtype=np.int64), axis=1, **how)
-        columns.append(_calibrated(column, calibrator, dtype, how))
+        column = op.Gather(scores, np.array([place], dtype=np.int64), axis=1)
+        columns.append(_calibrated(op, column, calibrator, dtype))
     one = np.ones(1, dtype=dtype)
     if len(columns) == 1:
-        return op.OnnxConcat(op.OnnxSub(one, columns[0], **how), columns[0], axis=1, output_names=names, **how)
-    table = op.OnnxConcat(*columns, axis=1, **how)
-    total = op.OnnxReduceSum(table, np.array([1], dtype=np.int64), keepdims=1, **how)
-    positive = op.OnnxGreater(total, 0 * one, **how)
-    share = op.OnnxDiv(table, op.OnnxWhere(positive, total, one, **how), **how)
-    return op.OnnxWhere(positive, share, one / len(columns), output_names=names, **how)
+        return op.Concat(op.Sub(one, columns[0]), columns[0], axis=1, output_names=names)
+    table = op.Concat(*columns, axis=1)
+    total = op.ReduceSum(table, np.array([1], dtype=np.int64), keepdims=1)
+    positive = op.Greater(total, 0 * one)
+    share = op.Div(table, op.Where(positive, total, one))
+    return op.Where(positive, share, one / len(columns), output_names=names)
 
 
-def _calibrated(scores: Any, calibrator: Array, dtype: Any, how: dict[str, Any]) -> Any:
-    from skl2onnx.algebra import onnx_ops as op
-
+def _calibrated(op: Operators, scores: Any, calibrator: Array, dtype: Any) -> Any:
     if calibrator.ndim == 1:
         slope, offset = calibrator.astype(dtype)[:, None]
-        return op.OnnxSigmoid(op.OnnxAdd(op.OnnxMul(scores, slope, **how), offset, **how), **how)
+        return op.Sigmoid(op.Add(op.Mul(scores, slope), offset))
     knots, values = calibrator.astype(dtype)
     if len(knots) == 1:
-        return op.OnnxAdd(op.OnnxMul(scores, np.zeros(1, dtype=dtype), **how), values, **how)
+        return op.Add(op.Mul(scores, np.zeros(1, dtype=dtype)), values)
     # np.interp as a sum: each piece adds its slope times the part of the piece below the score.
     widths = np.diff(knots)
-    reached = op.OnnxMin(
-        op.OnnxMax(op.OnnxSub(scores, knots[:-1], **how), np.zeros(1, dtype=dtype), **how), widths, **how
-    )
+    reached = op.Min(op.Max(op.Sub(scores, knots[:-1]), np.zeros(1, dtype=dtype)), widths)
     slopes = (np.diff(values) / widths)[:, None].astype(dtype)
-    return op.OnnxAdd(op.OnnxMatMul(reached, slopes, **how), values[:1], **how)
+    return op.Add(op.MatMul(reached, slopes), values[:1])

@@ -31,7 +31,7 @@ EXTRA = 9
 
 
 class _Search(LinearClassifier):
-    """Cross-validated choice; subclasses only decide which settings are parameters."""
+    """Base of the searches; subclasses only decide which settings are parameters."""
 
     ms: Any = (None,)
 
@@ -44,10 +44,10 @@ class _Search(LinearClassifier):
             Not scaled here: put a StandardScaler in front.
         y : array (samples,)
         sample_weight : array (samples,), optional
-            Masses, in training and in scoring; a ``class_weight`` affects training only.
+            Masses, used in training and in scoring; ``class_weight`` is used in training only.
         groups : array (samples,) or (samples, 2), optional
-            For a ``cv`` that splits by groups; an error with one that does not. The guard's standard errors are
-            computed over groups. With two columns, for groups that cross, the first one splits the rows.
+            Groups for a ``cv`` that splits by groups; other kinds of ``cv`` raise an error. The guard's standard errors
+            are computed over groups. Two columns are groups that cross; the first one is used to split the rows.
 
         Returns
         -------
@@ -195,9 +195,8 @@ class AggregateLossClassifierCV(_Search):
 
     The search always includes logistic regression, with and without the exact intercept, and replaces it only if the
     gain is real; this is the guard. The baseline is scikit-learn's own model (multinomial with more than two classes),
-    whatever ``loss`` and ``multiclass`` are. With a guard, the tenth of the rows that is farthest from the mean neither
-    chooses nor judges, because outliers favour the model that they have tilted; ``cv_results_`` scores all rows.
-    Each round solves all its folds and settings in one batch.
+    whatever ``loss`` and ``multiclass`` are. With a guard, the tenth of the rows farthest from the mean is not used to
+    choose or compare settings, because outliers favour the model that they have tilted; ``cv_results_`` includes them.
 
     Parameters
     ----------
@@ -214,12 +213,12 @@ class AggregateLossClassifierCV(_Search):
     ms : sequence of int or float
         How many of the largest losses to leave out; only used by `trimmed` and `ranked_range`.
     cv : int, splitter, iterable of (train, test) or None
-        None means five stratified folds, fewer if a class has fewer members; equal rows stay in one fold. With None or
-        a number, small tables are also judged in fresh folds. If every fold trains only on the past, the errors are
-        computed over blocks of time.
+        None means five stratified folds, or fewer if a class has fewer members; equal rows stay in one fold. With None
+        or a number, small tables are also tested in fresh folds. If every fold trains only on the past, the standard
+        errors are computed over blocks of time.
     scoring : str, callable or None
-        None is accuracy. Other scores are compared fold by fold instead of row by row; those that
-        need probabilities need a ``calibration``.
+        None means accuracy. Other scores are compared fold by fold instead of row by row; scores of probabilities need
+        a ``calibration``.
     guard : float or None
         How many standard errors the gain over the baseline must exceed; the gain over the most frequent class must also
         exceed two, see :mod:`closecall.paired`. None means 1, or 2 for a ``scoring`` other than accuracy, which has no
@@ -232,24 +231,24 @@ class AggregateLossClassifierCV(_Search):
     max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, multiclass, calibration, random_state
         As in :class:`AggregateLossClassifier`.
     n_jobs : int or None
-        Threads of the solver; -1 for all cores.
+        Number of threads of the solver; -1 means all cores.
     verbose : int
         If above 0, print the guard's reason.
 
     Attributes
     ----------
     cv_results_ : dict of arrays
-        Every setting with its scores; NaN on folds where it did not run.
+        All settings and their scores; NaN for folds on which a setting was not fitted.
     best_params_, best_index_, best_score_
         The chosen setting; ``best_score_`` is its mean over the folds that chose it.
     guard_report_ : dict
-        The comparisons in numbers, and ``reason`` in words.
+        The numbers of every comparison, and a ``reason`` in words.
     n_training_mass_ : float
-        Sum of the sample weights, of which a fractional k is a share.
+        Sum of the training weights; a fractional k is a share of it.
     alpha_, k_, m_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, support_
         Attributes of the chosen setting, fitted on all rows.
     n_iter_, gap_, converged_
-        Of that fit, which continues after ``max_iter`` steps until it has a certificate; otherwise it warns.
+        Attributes of that fit, which may take more than ``max_iter`` steps to find a certificate; without one it warns.
 
     Examples
     --------

@@ -19,8 +19,9 @@ from sklearn.utils.validation import validate_data
 
 from .._names import Array
 from ..aggregates import check_mass
-from ..solvers.checks import LARGEST
 
+#: Features and weights must be below this, and positive weights above its inverse: the solver squares and sums them.
+LARGEST = 1e100
 #: A hash treats values below this share of their column's largest as zero: centring leaves such rounding errors.
 NEGLIGIBLE = 1e-12
 

@@ -121,7 +121,7 @@ Block = Heading | Paragraph | Link | Items | Code | Tabled | Picture | Fold
 
 
 def to_page(blocks: Iterable[Block]) -> str:
-    r"""The blocks as Markdown.
+    r"""Return the blocks as Markdown.
 
     Examples
     --------

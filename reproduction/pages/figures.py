@@ -26,19 +26,13 @@ LOSS_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
 
 
 def dashed_line(records: Sequence[Row], x: Any, y: Any) -> Any:
-    """A thin dashed line through two points."""
+    """Draw a thin dashed line through two points."""
     return chart_of(records).mark_line(color="#555555", strokeDash=[4, 4], strokeWidth=1).encode(x=x, y=y)
 
 
 def by_loss(losses: Sequence[str]) -> Any:
-    """Colour by loss."""
     scale = alt.Scale(domain=list(losses), range=list(LOSS_COLOURS[: len(losses)]))
     return alt.Color("loss:N", title=None, scale=scale)
-
-
-def side_by_side(charts: Sequence[Any]) -> Any:
-    """Charts in a row."""
-    return alt.hconcat(*charts)
 
 
 def _method_colour(**options: Any) -> Any:
@@ -59,7 +53,7 @@ def boundaries(points: Sequence[Row], lines: Sequence[Row]) -> Any:
             mine = [line for line in lines if (line["set"], line["way"]) == (name, way)]
             marks = _points([point for point in points if point["set"] == name])
             panels.append(alt.layer(marks, *_rules(mine)).properties(width=170, height=220, title=f"{name}: {way}"))
-        rows.append(side_by_side(panels))
+        rows.append(alt.hconcat(*panels))
     return alt.vconcat(*rows)
 
 
@@ -129,7 +123,7 @@ def scatter(scores: Scores) -> Any:
         points = dots(records, size=70, opacity=0.8, x=x, y=y, color=by_significance("significant"), tooltip=tooltip)
         diagonal = dashed_line([{"average": end, "close_decay": end} for end in (low, high)], x, y)
         panels.append((diagonal + points).properties(width=280, height=280, title=loss))
-    return side_by_side(panels)
+    return alt.hconcat(*panels)
 
 
 def chosen_k(scores: Scores) -> Any:
@@ -172,7 +166,7 @@ def simulations(records: Sequence[Row]) -> Any:
         for name in dict.fromkeys(record["contamination"] for record in records):
             chosen = [record for record in records if (record["loss"], record["contamination"]) == (loss, name)]
             panels.append(_simulation(chosen).properties(width=290, height=230, title=f"{name}, {loss}"))
-        rows.append(side_by_side(panels))
+        rows.append(alt.hconcat(*panels))
     return alt.vconcat(*rows)
 
 

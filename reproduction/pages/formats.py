@@ -37,7 +37,7 @@ Column = str | Callable[[Row], str]
 def table_of(
     name: str, title: str, columns: Mapping[str, Column], records: Sequence[Row], notes: Sequence[str] = ()
 ) -> Table:
-    """A table with a row for each record.
+    """Return a table with a row for each record.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def to_csv(table: Table) -> str:
 
 
 def to_markdown(table: Table, width: int = WIDTH) -> str:
-    """Title, table and notes on at most 80 columns (or ``width``); long names are cut, long notes wrapped.
+    """Return title, table and notes on at most 80 columns (or ``width``); long names are cut, long notes wrapped.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def to_markdown(table: Table, width: int = WIDTH) -> str:
 
 
 def markdown_rows(cells: Sequence[Sequence[str]], width: int = WIDTH) -> str:
-    """The lines of a table from cells that are Markdown already; the first row is the header.
+    """Return the lines of a table of Markdown cells; the first row is the header.
 
     Examples
     --------
@@ -106,14 +106,14 @@ def _cut(text: str, width: int) -> str:
 
 
 def paragraph(text: str) -> str:
-    """Text as a paragraph of Markdown, wrapped; no line of it begins a list, a heading or a quotation."""
+    """Return a text as a wrapped paragraph of Markdown, in which no line begins a list, heading or quotation."""
     lines = textwrap.wrap(escape_markdown(text), WIDTH - 2, break_long_words=False, break_on_hyphens=False)
     lines = [re.sub(r"^=(?==*$)", "&#61;", line) for line in lines]  # under a line, they would make it a heading
     return "\n".join(map(begun, lines))
 
 
 def begun(line: str) -> str:
-    r"""A line of Markdown, escaped so that it does not start a list, heading or quotation.
+    r"""Escape a line of Markdown that would begin a list, heading or quotation.
 
     Examples
     --------
@@ -131,7 +131,7 @@ _ENTITIES = {"<": "&lt;", "&": "&amp;", "~": "&#126;"}
 
 
 def escape_markdown(text: str) -> str:
-    r"""Text escaped so that Markdown shows it verbatim.
+    r"""Escape a text so that Markdown shows it verbatim.
 
     Examples
     --------

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import altair as alt
 import numpy as np
 
 from closecall.report import charts
@@ -116,7 +117,7 @@ def _suite(section: Section, archive: Archive, criteria: tuple[str, ...] = CRITE
         section.tables += suite_tables(scores, section.published, criteria=criteria)
         for name, draw in drawn.items():
             if name != "ranks" or len(scores.datasets) > 1:
-                _draw(section, scores, name, figures.side_by_side([draw(scores, loss) for loss in LOSSES]))
+                _draw(section, scores, name, alt.hconcat(*(draw(scores, loss) for loss in LOSSES)))
 
 
 def _errors(section: Section, archive: Archive) -> None:

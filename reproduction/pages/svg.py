@@ -10,7 +10,7 @@ _NUMBERS = re.compile(r'(?<= )(?:transform|d|x|y|x1|x2|y1|y2|width|height)="[^"]
 
 
 def slim(svg: str) -> str:
-    """A smaller version of a picture.
+    """Return a smaller version of a picture.
 
     A tenth of a pixel is precise enough, and descriptions of single marks for screen readers are never read in an
     embedded picture.
@@ -22,7 +22,7 @@ def slim(svg: str) -> str:
     """
     svg = re.sub(r' (?:aria-\w+|role|pointer-events|class)="[^"]*"', "", svg)
     svg = _NUMBERS.sub(lambda found: re.sub(r"-?\d+\.\d\d+", lambda n: f"{float(n[0]):.1f}", found[0]), svg)
-    # A mark that is drawn many times is described once; the places alone remain.
+    # A mark that is drawn many times is defined once and placed by reference.
     often = {mark: f"m{i}" for i, (mark, n) in enumerate(Counter(m[3] for m in _MARK.finditer(svg)).items()) if n > 9}
     svg = _MARK.sub(lambda m: f'<use href="#{often[m[3]]}" x="{m[1]}" y="{m[2]}"/>' if m[3] in often else m[0], svg)
     marks = "".join(f'<path id="{name}" {mark}/>' for mark, name in often.items())

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from closecall._budget import LIMIT, Budget, BudgetError, Readable
-from closecall._names import Array
 from closecall.table.read.columns import numbers, texts
 from closecall.table.read.dataset import DataError, in_order, need_pandas
 from closecall.table.read.files import SEPARATORS, suffix_of
@@ -38,8 +37,9 @@ def csv_rows(path: Path) -> list[dict[str, str]]:
 
 
 def read_bytes(path: Path, limit: int = LIMIT, separator: str = "") -> bytes:
-    """The file's content, unpacked if it is gzip: at most ``limit`` bytes and, with a separator, of memory for its
-    cells.
+    """Return the content of a file, unpacked if it is gzip, up to ``limit`` bytes.
+
+    With a separator, the memory for its cells is limited too.
     """
     try:
         with path.open("rb") as file:
@@ -57,7 +57,7 @@ def read_bytes(path: Path, limit: int = LIMIT, separator: str = "") -> bytes:
 
 
 def read_bounded(file: Readable, what: object, limit: int) -> bytes:
-    """The whole content of a file, or an error as soon as it exceeds ``limit`` bytes."""
+    """Return the content of a file, or raise an error as soon as it exceeds ``limit`` bytes."""
     try:
         return Budget(limit).read(file)
     except BudgetError as error:
@@ -195,23 +195,17 @@ def sha256_of(path: Path) -> str:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def codes_of(text: Any) -> tuple[Array, tuple[str, ...]]:
-    """Return codes (rows,) of a column of text, NaN where missing, and its distinct values in order."""
-    names = in_order(text.dropna())
-    return text.map({name: code for code, name in enumerate(names)}).to_numpy(dtype=float), names
-
-
 def from_sheet(sheet: Sheet) -> Dataset:
     """Convert a user's table to a `Dataset` of numbers and codes."""
-    X, categories = np.empty((len(sheet.labels), len(sheet.columns))), list[tuple[str, ...] | None]()
+    pd, X = need_pandas(), np.empty((len(sheet.labels), len(sheet.columns)))
+    categories: list[tuple[str, ...] | None] = [None] * len(sheet.columns)
     for j, column in enumerate(sheet.columns):
         values = sheet.frame[column.name]
         if column.kind == "nominal":
-            X[:, j], names = codes_of(texts(values))
-            categories.append(names)
+            codes, categories[j] = _codes(texts(values), pd)
+            X[:, j] = np.where(codes < 0, np.nan, codes)
         else:
             X[:, j] = numbers(values, column)
-            categories.append(None)
-    y, classes = codes_of(need_pandas().Series(sheet.labels))
+    y, classes = _codes(pd.Series(sheet.labels), pd)
     features = tuple(column.label for column in sheet.columns)
     return Dataset(sheet.name, "file", "", X, y, classes, features, tuple(categories))

@@ -14,7 +14,7 @@ from ..aggregates import get_aggregate
 from ..losses import get_loss
 from ..objective import Problem, check_data
 from .certificate import Judged, counts, judge
-from .checks import check_dtype, check_folds, check_problems, check_range
+from .checks import check_dtype, check_folds, check_problems
 from .convex import Roots, minimize
 from .engine import Engine, polish
 from .newton import LARGEST_RANK, Limits
@@ -126,7 +126,7 @@ def solve(
     problems = check_problems(problems, tol, max_iter=max_iter, threads=threads, memory_limit=memory_limit)
     masses, fold_of = check_folds(folds, fold_of, weight, y, len(problems))
     kind: dict[str, Any] = {"fit_intercept": fit_intercept, "penalize_intercept": penalize_intercept}
-    kind["dtype"] = check_range(check_dtype(dtype, X), X, masses)
+    kind["dtype"] = check_dtype(dtype, X, masses)
     setting = Judged(X, y, "none" if not fit_intercept else "penalized" if penalize_intercept else "free")
     how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "callback": callback}
     how |= {"max_iter": max_iter, "extra_iter": extra_iter, "tol": tol, "init": init}

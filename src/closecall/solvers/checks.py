@@ -47,17 +47,13 @@ def check_folds(folds: Any, fold_of: Any, weight: Array, y: Array, problems: int
     return masses, fold_of
 
 
-def check_dtype(dtype: Any, X: Any) -> Any:
-    """Return the requested type of the steps."""
-    if dtype is None:
-        return np.float32 if X.dtype == np.float32 else np.float64
-    if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
+def check_dtype(dtype: Any, X: Any, masses: Array) -> Any:
+    """Return the type of the steps: the requested one or that of X, but float64 where float32 would overflow.
+
+    Numbers whose squares may overflow in float64 are refused.
+    """
+    if dtype is not None and np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise ValueError(f"dtype={dtype!r} must be float32 or float64")
-    return np.dtype(dtype).type
-
-
-def check_range(dtype: Any, X: Any, masses: Array) -> Any:
-    """Return the type, or float64 where float32 would overflow; numbers whose squares may overflow are refused."""
     values = X.data if sparse.issparse(X) else X
     size = max(float(values.max(initial=0)), -float(values.min(initial=0)))
     if size > 1e100:
@@ -65,7 +61,8 @@ def check_range(dtype: Any, X: Any, masses: Array) -> Any:
     positive = _positive(masses)
     if positive.max() > 1e100 or positive.min() < 1e-100:
         raise ValueError("sample_weight contains positive weights outside 1e-100 .. 1e+100; rescale them")
-    return dtype if single_fits(size, masses, X.shape) else np.float64
+    single = np.dtype(X.dtype if dtype is None else dtype) == np.float32
+    return np.float32 if single and single_fits(size, masses, X.shape) else np.float64
 
 
 def single_fits(size: float, masses: Array, shape: tuple[int, ...]) -> bool:

@@ -78,7 +78,7 @@ class Panel:
     may: Array
 
     def shares(self, gains: Array) -> Array:
-        """Return the weights of the candidates on each part, shape (parts, candidates); zeros without other parts.
+        """Return the weights of the candidates on each part, shape (parts, candidates); zeros if no other part counts.
 
         Parameters
         ----------

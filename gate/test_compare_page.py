@@ -145,7 +145,7 @@ def test_the_numbers_of_an_axis_do_not_touch(wide: Page) -> None:
 def test_the_close_calls_can_be_read(wide: Page) -> None:
     calls = wide.locator("#calls")
     heads = calls.locator("th").all_inner_texts()
-    assert heads[:4] == ["row", "kauft", "said", "lead"]
+    assert heads[:4] == ["row", "kauft", "prediction", "lead"]
     assert IMAGE in heads, "columns of the largest weight"
     lines = calls.locator("tbody tr")
     assert lines.count() == 12

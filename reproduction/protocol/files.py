@@ -22,10 +22,9 @@ import numpy as np
 from closecall._budget import LIMIT, Budget, BudgetError, Readable
 from closecall.table.read.columns import numbers, texts
 from closecall.table.read.dataset import DataError, in_order, need_pandas
-from closecall.table.read.files import SEPARATORS, suffix_of
+from closecall.table.read.files import MAX_HEADER, SEPARATORS, Text, check_columns, suffix_of
 from closecall.table.read.parquet import read_parquet
 from closecall.table.read.sheet import Sheet
-from closecall.table.read.text import MAX_HEADER, Text, check_columns
 
 from .dataset import Dataset
 

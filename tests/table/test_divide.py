@@ -231,11 +231,11 @@ def test_ranks_do_not_hang_on_rounding(run: Run) -> None:
     assert "-0.0" not in run.records()[-1]["reason"]
 
 
-@pytest.mark.parametrize("target", ["lead", "row", "said", "class"])
+@pytest.mark.parametrize("target", ["lead", "row", "prediction", "class"])
 def test_a_target_may_be_called_as_the_page_calls_its_columns(run: Run, target: str) -> None:
     table, splits, _ = played({}, target)
     header, rows = close_calls(table, splits, ("a", "b"))
-    assert header[:4] == ("row", target, "said", "lead")
+    assert header[:4] == ("row", target, "prediction", "lead")
     assert set(header[4:]) == {"x", "g", "when"}
     for row, label, said, lead, *_ in rows:
         assert table.labels[int(row) - 1] == label

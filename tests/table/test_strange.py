@@ -114,7 +114,7 @@ def test_words_among_numbers_are_missing_values(run: Run) -> None:
         lines.append(f"{row};{text};{'gut' if value < 20 else 'schlecht'}")
     data = b"\xef\xbb\xbf" + "\n".join(lines).encode()
     assert run("fit", "-", "--splits", 0, "--out", "m", "--model", "logistic", stdin=data) == 0
-    assert "'Temperatur' is numbers; 14 values such as 'k.A.' count as missing" in run.err
+    assert "'Temperatur' contains numbers; 14 values such as 'k.A.' count as missing" in run.err
     assert run("predict", "m", "-", stdin=data) == 0
     assert "120 rows predicted, accuracy 9" in run.err
 

@@ -148,9 +148,9 @@ def predict(
         return
     if as_json:
         say({"kind": "summary", "rows": tally.rows, "accuracy": tally.accuracy, "learnt_from": tally.learnt,
-             "predicted": dict(tally.predicted), "notes": tally.told(), "out": output})  # fmt: skip
+             "predicted": dict(tally.predicted), "notes": tally.all_notes(), "out": output})  # fmt: skip
         return
-    print_notes(tally.told(), err)
+    print_notes(tally.all_notes(), err)
     known = "" if tally.accuracy is None else f", accuracy {tally.accuracy:.1%} on the {tally.labelled} with a label"
     err.print(f"{counted(tally.rows, 'row')} predicted{known}")
 
@@ -182,7 +182,7 @@ class _Tally:
 
     def __init__(self, probabilities: bool) -> None:
         self.probabilities = probabilities
-        self.rows = self.labelled = self.right = self.asked = self.marked = 0
+        self.rows = self.labelled = self.right = self.comparable = self.known = 0
         self.notes: tuple[str, ...] = ()
         self.strange: Counter[str] = Counter()
         self.predicted: Counter[str] = Counter()
@@ -194,7 +194,7 @@ class _Tally:
     @property
     def learnt(self) -> float:
         """The estimated share of the rows with a label that the model was trained on."""
-        return self.marked / self.asked if self.asked else 0.0
+        return self.known / self.comparable if self.comparable else 0.0
 
     def take(self, model: Any, frame: Any, copied: list[str]) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
         """Return the header and the prediction rows for one piece; update the totals."""
@@ -221,19 +221,21 @@ class _Tally:
         known = truth.notna().to_numpy()
         self.labelled += int(known.sum())
         self.right += int((truth.to_numpy(dtype=object) == labels.astype(object)).sum())
-        asked, marked = model.learnt_from(frame[known], truth[known].to_numpy(dtype=str))
-        self.asked, self.marked = self.asked + asked, self.marked + marked
+        comparable, seen = model.learnt_from(frame[known], truth[known].to_numpy(dtype=str))
+        self.comparable, self.known = self.comparable + comparable, self.known + seen
 
-    def told(self) -> list[str]:
+    def all_notes(self) -> list[str]:
         """Return notes on unexpected columns and values, and on rows used in training."""
-        known = [
-            f"the model has learnt from {self.learnt:.0%} of the rows with a label: its accuracy on them is no "
-            "estimate of how it does on new rows (closecall fit printed one)"
-        ]  # fmt: skip
-        return [*self.notes, *(
-            f"{name!r}: {counted(count, 'value')} not seen in training, or not what the column is: taken as none"
+        found = [
+            f"{name!r}: {counted(count, 'value')} unknown or of another type, treated as missing"
             for name, count in sorted(self.strange.items())
-        ), *(known if self.learnt > 0.1 else ())]  # fmt: skip
+        ]
+        if self.learnt > 0.1:
+            found.append(
+                f"the model was trained on {self.learnt:.0%} of the rows with a label, so its accuracy on them says "
+                "little about new rows (closecall fit printed an estimate)"
+            )
+        return [*self.notes, *found]
 
 
 def explain(

@@ -38,14 +38,14 @@ def with_values(arguments: Sequence[str]) -> list[str]:
     ]
 
 
-def are_streamed(data: Sequence[str], asked: bool, cluster: str | None) -> bool:
+def are_streamed(data: Sequence[str], requested: bool, cluster: str | None) -> bool:
     """Return whether files are fitted in passes: on request, if there are several, or if they exceed the memory."""
     from closecall.table.streamed import is_large
 
     tables = [each for each in data if suffix_of(each) != ".parquet" and not expanded(each).is_dir()]
-    if asked or cluster is not None or len(data) > 1:
+    if requested or cluster is not None or len(data) > 1:
         if tables:
-            why = "several files" if len(data) > 1 and not asked and cluster is None else "passes"
+            why = "several files" if len(data) > 1 and not requested and cluster is None else "passes"
             raise DataError(f"{tables[0]!r} is not a Parquet file; {why} need Parquet files, or a folder of them")
         return True
     if tables:

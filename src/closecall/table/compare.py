@@ -9,12 +9,14 @@ thread each.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 from sklearn.base import BaseEstimator
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits
@@ -42,10 +44,9 @@ from .contenders import (
     built_in,
     contender_of,
     libraries,
-    quietly,
 )
 from .divide import Order, Parts
-from .measure import METRICS, Metric, log_probabilities, prior_scores, sigmoids, wide
+from .measure import METRICS, Metric, log_probabilities, sigmoids, wide
 from .preprocess import Preprocessor
 from .table import check_classes
 from .tuning import SplitData
@@ -163,12 +164,17 @@ def _split(
     y, classes = [codes[part] for part in parts], len(np.unique(codes))
     data = SplitData(X, y, classes, *order.inner(codes, known), plain)
     entries, trade = aggregates(data, plan, metric) if plan.aggregates else ([], ())
-    entries += [*quietly(contenders, data, metric), _majority(data, metric)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # settings at the edges of a grid do not converge
+        entries += [contender.run(data, metric) for contender in contenders]
+    entries.append(_majority(data, metric))
     return Split(tuple(entries), parts[2], data.y[2], len(parts[0]), len(known), trade, features)
 
 
 def _majority(data: SplitData, metric: Metric) -> Entry:
-    scores = prior_scores(np.bincount(data.known[1], minlength=data.classes), len(data.y[2]))
+    """Return the result of always predicting the largest class, with the shares of the classes as probabilities."""
+    counts = np.maximum(np.bincount(data.known[1], minlength=data.classes), 0.5)
+    scores = np.tile(np.log(softmax(np.log(counts))), (len(data.y[2]), 1))
     return Entry(MAJORITY, "", float(metric.value(data.y[2], scores)), scores.argmax(axis=1))
 
 

@@ -161,8 +161,8 @@ def conclude(
     ranked = tuple(sorted(results, key=lambda r: (-round(r.mean, 12), r.method != usual[0], r.family == "aggregate")))
     found = {result.method: result for result in ranked}
     largest = str(classes[counts.argmax()])
-    asked = [result for result in results if result.family not in ("aggregate", "majority")]
-    learns = clearly_learns(splits, asked, (order or Order()).units(len(table.labels)))
+    tested = [result for result in results if result.family not in ("aggregate", "majority")]
+    learns = clearly_learns(splits, tested, (order or Order()).units(len(table.labels)))
     verdict = judge(found, usual, metric, largest, learns)
     names = tuple(map(str, classes))
     return Conclusion(ranked, *verdict, usual[0], largest, splits[0].training, names, metric, loss)
@@ -190,14 +190,14 @@ def _result(
     return Result(name, label, values, k, alpha, loss, family, what, setting, ks, alphas, table, ratio)
 
 
-def clearly_learns(splits: Sequence[Split], asked: Sequence[Result], units: Units) -> bool:
+def clearly_learns(splits: Sequence[Split], tested: Sequence[Result], units: Units) -> bool:
     """Test row by row whether some contender is clearly more accurate than always predicting the largest class.
 
     Hundreds of rows can show what a few splits cannot. The level is shared among the contenders.
     """
     total, squares, times = np.zeros((3, len(units.codes)))
-    guard = float(stats.norm.isf(SIGNIFICANCE / max(1, len(asked))))
-    for result in asked:
+    guard = float(stats.norm.isf(SIGNIFICANCE / max(1, len(tested))))
+    for result in tested:
         total[:], squares[:], times[:] = 0, 0, 0
         for split in splits:
             by_name = {named(entry.method, entry.loss): entry for entry in split.entries}
@@ -245,8 +245,8 @@ def contest(found: dict[str, Result], plain: str) -> dict[str, Difference]:
 
     Individual aggregates are never recommended, so they are not tested.
     """
-    asked = [result for result in found.values() if result.family != "aggregate" or result.method == plain]
-    return against(asked, found[plain])
+    tested = [result for result in found.values() if result.family != "aggregate" or result.method == plain]
+    return against(tested, found[plain])
 
 
 def judge(
@@ -260,8 +260,8 @@ def judge(
     helps = tuple(sorted((each for each in over.values() if each.helps), key=lambda each: -each.mean))
     linear = _linear(over.get(CLOSE_K), plain[2], metric)
     reason = _reason(over, found, plain[2], metric)
-    asked = [found[name] for name in (plain[0], *over)]
-    beaten = against(asked, found[MAJORITY]) if MAJORITY in found else {}
+    tested = [found[name] for name in (plain[0], *over)]
+    beaten = against(tested, found[MAJORITY]) if MAJORITY in found else {}
     if beaten and not learns and not any(each.helps for each in beaten.values()):
         text = f"no model learns anything here: always predicting {largest!r} is as good"
         reason = f"no model is significantly better than the largest class; {reason}"

@@ -7,8 +7,7 @@ LogisticRegression has eleven settings; the others have about as many, so none w
 from __future__ import annotations
 
 import importlib.util
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -234,11 +233,3 @@ def libraries() -> dict[str, str]:
             except Exception as error:  # a broken package must not end a comparison that does not need it
                 found[name] = f"{name} is installed but cannot be used, and does not take part ({error})"
     return found
-
-
-def quietly(contenders: Sequence[Contender], data: SplitData, metric: Metric) -> Iterator[Entry]:
-    """Yield the result of each contender; scikit-learn's convergence warnings at the edges of a grid are ignored."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for contender in contenders:
-            yield contender.run(data, metric)

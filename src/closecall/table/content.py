@@ -127,11 +127,11 @@ def rows(comparison: Conclusion) -> list[Row]:
     over, plain, metric = comparison.over, comparison.found[comparison.plain], comparison.metric
     found = []
     for result in comparison.results:
-        asked, (low, high) = over.get(result.method), result.ends(metric)
+        test, (low, high) = over.get(result.method), result.ends(metric)
         found.append({
             "method": result.label, "loss": result.loss, "value": metric.shown(result.mean), "low": low, "high": high,
             "gain": None if result is plain else metric.gain(round(result.mean - plain.mean, 12)),
-            "p": asked.p if asked else None,
+            "p": test.p if test else None,
             "k / n": None if math.isnan(result.k) else result.k / comparison.training_rows,
             "alpha": None if math.isnan(result.alpha) else result.alpha, "setting": result.setting,
             "what it is": result.what,
@@ -162,14 +162,6 @@ def sentence(text: str) -> str:
 def findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
     """Return the four difficult cases of the paper."""
     return diagnosis.imbalance, diagnosis.easy, diagnosis.outliers, diagnosis.ambiguity
-
-
-def cases(diagnosis: Diagnosis) -> list[Row]:
-    """Return the four difficult cases for the page."""
-    return [
-        {"name": f.case, "value": f"{min(max(f.value, 0), 1):.4f}", "number": f"{f.value:.1%}", "reading": f.reading}
-        for f in findings(diagnosis)
-    ]
 
 
 def reading(table: Sheet) -> str:
@@ -262,7 +254,8 @@ def close_calls(
     A row has its number in the table (from 1, without the header line), its class, the most frequent prediction, the
     lead of the winner over the runner-up relative to the median of the split, and the columns with the largest weights.
     """
-    leads: dict[int, list[tuple[float, int]]] = {}
+    leads: dict[int, list[float]] = {}
+    codes: dict[int, list[int]] = {}
     for split in splits:
         scores = _entry(split).scores
         if scores is None:
@@ -270,25 +263,25 @@ def close_calls(
         best = np.sort(scores, axis=1)
         lead = best[:, -1] - best[:, -2]
         lead = lead / max(float(np.median(lead)), 1e-300)
-        for row, value, said in zip(split.rows.tolist(), lead.tolist(), scores.argmax(axis=1).tolist(), strict=True):
-            leads.setdefault(row, []).append((value, said))
-    order = sorted(leads, key=lambda row: (float(np.mean([value for value, _ in leads[row]])), row))[:CALLS]
-    columns = _telling(table, splits)
+        for row, value, code in zip(split.rows.tolist(), lead.tolist(), scores.argmax(axis=1).tolist(), strict=True):
+            leads.setdefault(row, []).append(value)
+            codes.setdefault(row, []).append(code)
+    order = sorted(leads, key=lambda row: (float(np.mean(leads[row])), row))[:CALLS]
+    columns = _heaviest(table, splits)
     shown = {name: texts(table.frame[name].iloc[order]).fillna("").tolist() for name in columns}
     rows = []
     for place, row in enumerate(order):
-        said = [said for _, said in leads[row]]
-        often = max(set(said), key=lambda code: (said.count(code), -code))
+        predicted = codes[row]
+        often = max(set(predicted), key=lambda code: (predicted.count(code), -code))
         rows.append((
             str(int(table.frame.index[row]) + 1), str(table.labels[row]),
-            f"{classes[often]} ({said.count(often)} of {len(said)})",
-            f"{np.mean([value for value, _ in leads[row]]):.2f}",
+            f"{classes[often]} ({predicted.count(often)} of {len(predicted)})", f"{np.mean(leads[row]):.2f}",
             *(str(shown[name][place])[:40] for name in columns),
         ))  # fmt: skip
-    return ("row", table.target, "said", "lead", *columns), rows
+    return ("row", table.target, "prediction", "lead", *columns), rows
 
 
-def _telling(table: Sheet, splits: Sequence[Split]) -> list[str]:
+def _heaviest(table: Sheet, splits: Sequence[Split]) -> list[str]:
     """Return the columns of the table with the largest total weight of their encoded columns."""
     weight: dict[str, float] = {column.name: 0.0 for column in table.columns}
     for split in splits:

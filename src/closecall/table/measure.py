@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, softmax
+from scipy.special import expit
 from scipy.stats import rankdata
 
 from closecall._names import Array
@@ -168,9 +168,3 @@ def log_probabilities(scores: Array, slope: Array, offset: Array) -> Array:
 def logs_of(probabilities: Array, least: float = 1e-6) -> Array:
     """Return the logarithms of a model's probabilities, bounded from below."""
     return np.log(np.clip(probabilities, least, 1.0))
-
-
-def prior_scores(counts: Array, samples: int) -> Array:
-    """Return scores (samples, classes) that always predict the largest class: the logarithms of the class shares."""
-    shares = softmax(np.log(np.maximum(counts, 0.5)))
-    return np.tile(np.log(shares), (samples, 1))

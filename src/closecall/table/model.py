@@ -92,8 +92,8 @@ class TableModel:
         if not len(self.seen) or not len(frame):
             return 0, 0
         marks = marks_of(self.recipe.matrix(frame), labels.astype(str))
-        asked = marks <= self.seen[-1] if len(self.seen) == REMEMBERED else np.ones(len(marks), dtype=bool)
-        return int(asked.sum()), int(np.isin(marks[asked], self.seen).sum())
+        comparable = marks <= self.seen[-1] if len(self.seen) == REMEMBERED else np.ones(len(marks), dtype=bool)
+        return int(comparable.sum()), int(np.isin(marks[comparable], self.seen).sum())
 
     @np.errstate(over="ignore", invalid="ignore")
     def probabilities(self, frame: Any) -> Array:

@@ -182,7 +182,8 @@ def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
         hints=found.hints, first=first, ranking=ranking, calls=calls, call_header=header, call_rows=rows,
         cards=content.cards(comparison), mistakes=content.mistakes(comparison),
         suspects=suspect_rows(found.suspects, LISTED), suspect_header=SUSPECT,
-        suspect_counts=f"{suspect_counts(found.suspects)}.", precision=PRECISION, cases=content.cases(found.diagnosis),
+        suspect_counts=f"{suspect_counts(found.suspects)}.", precision=PRECISION,
+        findings=content.findings(found.diagnosis),
         how=f"Mean test {comparison.metric.label} over {len(found.splits)} splits with its 95 % interval; gain over "
         f"{comparison.found[comparison.plain].title}, p adjusted over the contenders (Holm), the same "
         "number everywhere; k, alpha and settings as validation chose them most often.",
@@ -191,7 +192,6 @@ def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
         choices={"loss": list(dict.fromkeys(row["loss"] for row in results if row["loss"]))},
         reading=content.reading(table), notes=table.notes, fields=content.DESCRIBED,
         described=list(content.described(table)),
-        repeat="The splits are drawn from --seed, so the same command on the same data gives the same numbers.",
         command=_command(found.arguments), environment=environment(), beside=list(zip(beside, BESIDE, strict=False)),
     )  # fmt: skip
 

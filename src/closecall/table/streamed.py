@@ -29,8 +29,8 @@ from closecall.cluster.parquet_source import Recast, cells_of, first_columns
 from closecall.preprocessing import BOUND
 from closecall.table.read.columns import Column, check_target, quoted, target_of, texts, without_label
 from closecall.table.read.dataset import DataError, need_pandas
+from closecall.table.read.files import CELL_BYTES
 from closecall.table.read.sheet import check_names
-from closecall.table.read.text import CELL_BYTES
 
 from .model import TableModel
 from .preprocess import Preprocessor, Step

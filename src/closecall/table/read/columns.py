@@ -297,7 +297,7 @@ def _detect(name: str, column: Any, keep: bool) -> tuple[Column | None, str]:
 
 
 def _forced(name: str, column: Any, wanted: str) -> tuple[Column, str]:
-    """Return a column that the user wants read as numbers or names; an error if no value is a number."""
+    """Read a column as numbers or names at the user's request; an error if no value is a number."""
     if wanted == "nominal":
         return Column(name, "nominal"), ""
     known = texts(column).dropna()
@@ -349,21 +349,21 @@ def _how_read(what: Column, known: Any, share: float, shares: Mapping[str, float
     found, name = numbers(known, what), what.name
     if what.form == "%d/%m/%Y" and shares.get("%m/%d/%Y") == share:
         return f"{name!r} is read as day/month/year; every date also fits month/day/year"
-    said = ""
+    note = ""
     if what.form in PAIR:
-        said = f"{name!r} is read as pairs: {known.iloc[0][:30]!r} is two columns"
+        note = f"{name!r} is read as pairs: {known.iloc[0][:30]!r} is two columns"
     elif EITHER in what.form:
-        said = f"{name!r} is read as dates in two formats, {what.form.replace(EITHER, ' and ')}"
+        note = f"{name!r} is read as dates in two formats, {what.form.replace(EITHER, ' and ')}"
     elif what.form in _WRITTEN:
         plain = need_pandas().to_numeric(known, errors="coerce").to_numpy()
         place = int((np.isnan(plain) & ~np.isnan(found)).argmax())
-        said = f"{name!r} is read as numbers, {known.iloc[place][:30]!r} as {found[place]:.12g}"
+        note = f"{name!r} is read as numbers, {known.iloc[place][:30]!r} as {found[place]:.12g}"
     if share < 1:
         odd = known[np.isnan(found)]
         count = "1 value" if len(odd) == 1 else f"{len(odd)} values"
         lost = f"{count} such as {odd.iloc[0][:40]!r} count as missing"
-        said = f"{said}; {lost}" if said else f"{name!r} is {what.kind}s; {lost}"
-    return said
+        note = f"{note}; {lost}" if note else f"{name!r} contains {what.kind}s; {lost}"
+    return note
 
 
 def _share(known: Any, what: Column) -> float:

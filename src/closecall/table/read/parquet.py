@@ -14,7 +14,7 @@ from typing import Any
 from closecall._budget import LIMIT
 
 from .dataset import DataError
-from .text import CELL_BYTES, check_columns
+from .files import CELL_BYTES, check_columns
 
 #: Number of rows decoded at a time.
 BATCH = 1 << 16

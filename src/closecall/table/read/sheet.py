@@ -28,9 +28,8 @@ from closecall._names import Array
 
 from .columns import Column, columns_of, labels_of, numbers, quoted, suggestion, target_of, texts
 from .dataset import DataError, need_pandas
-from .files import MISSING, SEPARATORS, expanded, suffix_of
+from .files import CELL_BYTES, MISSING, PIECE_LIMIT, SEPARATORS, Text, check_columns, expanded, suffix_of, unpacked
 from .parquet import stream_parquet
-from .text import CELL_BYTES, PIECE_LIMIT, Text, check_columns, unpacked
 
 #: Number of rows in memory at a time when a table is streamed.
 CHUNK = 50_000

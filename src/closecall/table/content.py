@@ -130,7 +130,7 @@ def rows(comparison: Conclusion) -> list[Row]:
         test, (low, high) = over.get(result.method), result.ends(metric)
         found.append({
             "method": result.label, "loss": result.loss, "value": metric.shown(result.mean), "low": low, "high": high,
-            "gain": None if result is plain else metric.gain(round(result.mean - plain.mean, 12)),
+            "gain": None if result is plain else metric.gain(round(result.mean - plain.mean, 12) + 0.0),
             "p": test.p if test else None,
             "k / n": None if math.isnan(result.k) else result.k / comparison.training_rows,
             "alpha": None if math.isnan(result.alpha) else result.alpha, "setting": result.setting,
@@ -184,7 +184,7 @@ def described(table: Sheet) -> list[tuple[str, ...]]:
         column = used.get(name)
         kind = "target" if name == table.target else "left out"
         if column:
-            kind = KINDS[column.kind].label if column.kind in KINDS else "names, a column each"
+            kind = KINDS[column.kind].label if column.kind in KINDS else "names, one column each"
         form = FORMS.get(column.form, column.form.replace(EITHER, " or ")) if column else ""
         values = list(dict.fromkeys(text.dropna().head(200)))
         examples = ", ".join(value[:24] + ("…" if len(value) > 24 else "") for value in values[:3])

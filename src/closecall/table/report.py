@@ -185,8 +185,8 @@ def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
         suspect_counts=f"{suspect_counts(found.suspects)}.", precision=PRECISION,
         findings=content.findings(found.diagnosis),
         how=f"Mean test {comparison.metric.label} over {len(found.splits)} splits with its 95 % interval; gain over "
-        f"{comparison.found[comparison.plain].title}, p adjusted over the contenders (Holm), the same "
-        "number everywhere; k, alpha and settings as validation chose them most often.",
+        f"{comparison.found[comparison.plain].title}, p adjusted over the contenders (Holm); "
+        "k, alpha and settings as validation chose them most often.",
         results=results, columns=columns,
         formats={**content.FORMATS, comparison.metric.label: content.FORMATS["value"]},
         choices={"loss": list(dict.fromkeys(row["loss"] for row in results if row["loss"]))},

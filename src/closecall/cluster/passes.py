@@ -1,7 +1,7 @@
 """Partitions and passes: where the rows are, and how a request reaches all of them.
 
-A *source* is anything that runs a function on every partition. A pass adds up the results in the order of the
-partitions, so a fit does not depend on timing.
+A *source* runs a function on every partition. A pass adds up the results in the order of the partitions, so a fit does
+not depend on timing.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from .blocks import Block, Survey, joined, survey, whole
 
 
 class ClusterError(RuntimeError):
-    """A fit ended because of the cluster, not the data."""
+    """A fit failed because of the cluster, not the data."""
 
 
 def is_collection(X: Any) -> bool:
-    """Whether X is a Dask array or data frame; works without Dask installed."""
+    """Return whether X is a Dask array or data frame; this works without Dask."""
     return hasattr(X, "__dask_graph__")
 
 
 class Source(Protocol):
-    """Where partitions are."""
+    """A place of partitions."""
 
     partitions: int
 
     def run(self, task: Callable[[Block], Any]) -> Iterator[tuple[int, Any]]:
-        """Partition numbers and the task's results, in any order, as they arrive."""
+        """Yield partition numbers and the task's results as they arrive, in any order."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class PassEvent:
 
 @dataclass
 class Passes:
-    """All passes of a fit: the source, the callback and the counts."""
+    """All passes of a fit over a source; ``tell`` receives a :class:`PassEvent` for each partition."""
 
     source: Source
     tell: Callable[[PassEvent], None] | None = None
@@ -86,7 +86,7 @@ class Passes:
     sizes: dict[int, int] = field(default_factory=dict)
 
     def run(self, phase: str, task: Callable[[Block], Any], size: Callable[[Any], int] | None = None) -> list[Any]:
-        """The task's results on each partition, in order."""
+        """Return the task's results on each partition, in order; ``size`` returns the number of rows of a result."""
         self.number += 1
         found: dict[int, Any] = {}
         done = 0
@@ -100,31 +100,32 @@ class Passes:
         return [found[number] for number in sorted(found)]
 
     def survey(self) -> Survey:
-        """Rows, labels and sums of the features; an error that says what to do if nothing can be learnt."""
+        """Return rows, labels and sums of the features; raise an error if nothing can be learnt."""
         found = self.run("survey", survey, lambda each: each.rows)
         known = [each for each in found if each.rows]
         if not known:
             raise ValueError("X has no rows of positive weight")
-        found_in_all: Survey = reduce(add, known)
-        self.rows = found_in_all.rows
-        if len(found_in_all.labels) < 2:
-            only = next(iter(found_in_all.labels))
+        total: Survey = reduce(add, known)
+        self.rows = total.rows
+        if len(total.labels) < 2:
+            only = next(iter(total.labels))
             raise ValueError(f"y contains only one class ({only!r}); a classifier needs at least two classes")
-        return found_in_all
+        return total
 
     def gather(self) -> list[Block]:
-        """All rows."""
+        """Return all rows."""
         return [block for block in self.run("gather", whole) if len(block)]
 
     def draw(self, shares: dict[Any, float]) -> Block:
-        """A sample with these shares of each label, by the hashes of the rows; the mass of each row is that of the
-        rows it represents.
+        """Draw a sample with these shares of each label by the hashes of the rows.
+
+        The mass of each row is that of the rows it represents.
         """
         return joined(self.run("sample", partial(draw, shares)))
 
 
 def draw(shares: dict[Any, float], block: Block) -> Block:
-    """Rows of a partition by the share of their label."""
+    """Draw rows of a partition by the share of their label."""
     limits = np.ones(len(block))
     for label, share in shares.items():
         limits[block.y == label] = share

@@ -1,6 +1,4 @@
-"""One problem over partitions: in-memory solvers request sums over rows elsewhere, and a pass serves several
-problems.
-"""
+"""One problem over partitions: the in-memory solvers request sums over all rows, and a pass serves several problems."""
 
 from __future__ import annotations
 
@@ -27,31 +25,19 @@ from ..solvers.cuts import ALL, LossCut, LossWindow, edge_at
 from ..solvers.engine import Engine
 from ..solvers.flow import Flow
 from ..solvers.many import WORSE, Sample, start
-from ..solvers.narrow import narrow
+from ..solvers.narrow import gap_of, narrow
 from ..solvers.newton import LARGEST_RANK
 from ..solvers.rows import TangentSums
 from ..solvers.stages import KINK, Spot, Walk
 from .blocks import Block, Frame, fold_of
 from .passes import Passes
 
-WALKED = 300  # Newton steps of other selections, each a pass or a few; without a certificate by then they end
-#: An average ends when its objective can fall by no more than this share of it: coefficients are exact to its root.
-PRECISE = 1e-13
-
 
 @dataclass(frozen=True)
 class Request:
     """A request to all rows: a method of :class:`closecall.solvers.blocked.ManyRows` and its arguments.
 
-    Parameters
-    ----------
-    label : object
-        The class that counts as +1.
-    loss : str
-    fold : (int, int) or None
-        The fold that is left out, and how many there are.
-    method : str
-    given : tuple
+    ``label`` is the class that counts as +1, ``fold`` the fold that is left out and the number of folds, if any.
     """
 
     label: Any
@@ -62,11 +48,11 @@ class Request:
 
 
 def answer(frame: Frame, requests: Sequence[Request], block: Block) -> list[Any]:
-    """The answers of one partition."""
+    """Return the answers of one partition."""
     folds = max((request.fold[1] for request in requests if request.fold is not None), default=0)
     group = fold_of(row_hashes(block.X), folds) if folds else np.empty(0)
-    masses, X, found = frame.masses(block.y, block.mass), np.ascontiguousarray(block.X), []  # rows are taken from it
-    with np.errstate(all="ignore"):  # non-finite results raise below
+    masses, X, found = frame.masses(block.y, block.mass), np.ascontiguousarray(block.X), []  # rows are selected from it
+    with np.errstate(all="ignore"):  # results that are not finite raise an error later
         for each in requests:
             mass = masses if each.fold is None else np.where(group == each.fold[0], 0.0, masses)
             rows = ManyRows(X, np.where(block.y == each.label, 1.0, -1.0), mass, frame, each.loss)
@@ -75,13 +61,13 @@ def answer(frame: Frame, requests: Sequence[Request], block: Block) -> list[Any]
 
 
 class Together:
-    """Problems in separate threads: a pass runs once each of those still running has made a request."""
+    """Problems in separate threads; a pass runs as soon as each unfinished one has made a request."""
 
     def __init__(self, passes: Passes, frame: Frame) -> None:
         self.passes, self.frame, self.asked = passes, frame, queue.SimpleQueue[Any]()
 
     def run(self, works: Sequence[Callable[[Callable[[Request], Any]], Any]]) -> list[Any]:
-        """The results of tasks, each of which receives a function that sends a request to all rows."""
+        """Return the results of tasks, each of which receives a function that sends a request to all rows."""
         answers = [queue.SimpleQueue[Any]() for _ in works]
         for number, work in enumerate(works):
             threading.Thread(target=self._work, args=(number, work, answers[number]), daemon=True).start()
@@ -94,9 +80,8 @@ class Together:
             else:
                 waiting[number] = request
             if waiting and len(waiting) + len(ended) == len(works):
-                order, asked = sorted(waiting), dict(waiting)
-                waiting = {}
-                requests = [asked[number] for number in order]
+                order = sorted(waiting)
+                requests = [waiting.pop(number) for number in order]
                 try:
                     found = self.passes.run("sums", partial(answer, self.frame, requests))
                 except BaseException:
@@ -121,12 +106,12 @@ class Together:
         try:
             with np.errstate(all="ignore"):
                 result = work(ask)
-        except BaseException as error:  # it is raised where the passes run
+        except BaseException as error:  # the thread that runs the passes raises it
             result = error
         self.asked.put((number, None, result))
 
 
-#: Methods of ManyRows whose answers can be added.
+#: Methods of ManyRows whose answers can be added up.
 SUMS = ("look", "flow", "gather", "keys", "tangents")
 
 
@@ -139,7 +124,7 @@ class RemoteRows:
         self._ask, self._request = ask, request
 
     def __getattr__(self, method: str) -> Any:
-        """A method that returns the sum of its answers over all rows."""
+        """Return a method that adds up its answers over all rows."""
         if method not in SUMS:
             raise AttributeError(method)
         return lambda *given: self._ask(replace(self._request, method=method, given=given))
@@ -147,13 +132,13 @@ class RemoteRows:
     def bound(
         self, c: Array, window: LossWindow, width: float, most: float, penalty: Array
     ) -> tuple[float, float, float]:
-        """As in :class:`closecall.solvers.rows.Margins`."""
+        """Return the same as :meth:`closecall.solvers.rows.LossRows.bound`."""
         sums, self.edge = self.tangents(c, window, width), window.low
         factor = min(1.0, most / max(sums.held, 1e-300))
         return factor * sums.value, factor * sums.held, sums.bound(penalty, factor)
 
     def largest(self, c: Array, k: float) -> float:
-        """An upper bound on the sum of the largest losses of the mass k, from those above the last edge."""
+        """Return an upper bound on the sum of the largest losses of the mass k, from those above the last edge."""
         if not np.isfinite(self.edge):
             return float(self.tangents(c, LossWindow(), KINK).value)
         found = self.keys(c, None, -self.edge, -self.edge)
@@ -170,24 +155,10 @@ class Ended:
 
 @dataclass(frozen=True)
 class Task:
-    """A problem over all rows, or all but those of a fold.
+    """A problem over ``rows`` rows of mass ``total``, or all but those of a fold.
 
-    Parameters
-    ----------
-    request : Request
-        The label, the loss and the fold.
-    problem : Problem
-    cut : LossCut
-    total : float
-        The mass of all rows.
-    rows : int
-    penalty : array (coordinates,)
-    tol : float
-    room : float
-        How many rows may be gathered.
-    stage : int
-    intercept : (bool, bool)
-        Whether there is one, and whether it is penalised.
+    The request has the label, the loss and the fold. ``penalty`` is (coordinates,). At most ``room`` rows are gathered.
+    ``intercept`` states whether there is one and whether it is penalised.
     """
 
     request: Request
@@ -202,7 +173,7 @@ class Task:
     intercept: tuple[bool, bool]
 
     def _here(self, frame: Frame, sample: Sample) -> Ended:
-        """The fit in memory."""
+        """Fit in memory."""
         hashes = row_hashes(sample.X, NEGLIGIBLE * column_sizes(sample.X))
         codes, rows = (sample.signs > 0).astype(int), np.arange(len(sample.signs))
         training = Training(sample.X, codes, sample.mass, np.arange(2), hashes, rows)
@@ -210,16 +181,16 @@ class Task:
         return Ended(frame.to_coordinates(found.coef[0, 0], float(found.intercept[0, 0])), float(found.gap[0, 0]))
 
     def path(self, few: Sample, problem: Problem) -> tuple[Array, float]:
-        """The end of a path on a sample."""
+        """Return the end of a path on a sample."""
         engine = Engine(few.X, few.signs, few.mass[None], few.words, *self.intercept, 1, self.stage)
         ends = engine.paths([problem], np.zeros(1, dtype=int), None)
         return ends.coef[0], float(ends.intercept[0])
 
     def solve(self, frame: Frame, sample: Sample, whole: bool, ask: Callable[[Request], Any]) -> Ended:
-        """Solve the problem from a sample, which may be the ``whole``."""
+        """Solve the problem, starting from a sample, which may be the ``whole``."""
         rows = RemoteRows(ask, frame, self.request)
         if self.cut.kind == ALL and not get_loss(self.problem.loss).kinks:
-            return average(rows, self.penalty, self._average(frame, sample), self.tol)
+            return average(rows, self.penalty, self._average(frame, sample))
         if whole:
             return self._here(frame, sample)
         first = sample.smaller(many.sample_sizes(len(sample.signs), self.cut.k / self.total)[0])
@@ -230,10 +201,10 @@ class Task:
         return self._narrow(frame, first, rows)
 
     def _average(self, frame: Frame, sample: Sample) -> Array:
-        """Coordinates of the average's minimum on the sample."""
+        """Return the coordinates of the average's minimum on the sample."""
         here = ManyRows(sample.X, sample.signs, sample.mass, frame, self.problem.loss)
         penalty = self.penalty * float(sample.mass.sum()) / self.total
-        return average(here, penalty, np.zeros(len(penalty)), self.tol).c
+        return average(here, penalty, np.zeros(len(penalty))).c
 
     def _flow(self, frame: Frame, sample: Sample, rows: RemoteRows) -> Ended | None:
         begun = start(sample, self.problem, self.cut, self.total, self.path, frame, self.penalty, self.tol)
@@ -250,7 +221,7 @@ class Task:
         return Ended(end.c, flow.gap(end))
 
     def _narrow(self, frame: Frame, few: Sample, rows: RemoteRows) -> Ended:
-        """Stages over all rows, starting from the solution on a few of them."""
+        """Solve by stages over all rows, starting from the solution on a few of them."""
         share = float(few.mass.sum()) / self.total
         smaller = replace(self.problem, alpha=self.problem.alpha * share)
         smaller = smaller if self.problem.k is None else replace(smaller, k=min(1.0, self.cut.k / self.total))
@@ -259,50 +230,47 @@ class Task:
         cut = replace(self.cut, k=self.cut.k * share)
         spot = Spot(c, edge_at(cut, losses, few.mass, rows.threshold))
         walk = Walk(rows, self.penalty, self.stage)
-        walk.steps = WALKED
+        walk.steps = 300  # each takes a pass or a few
         spot, gap = narrow(walk, spot, self.cut, self.tol)
         return Ended(spot.c, min(gap, 1.0))
 
 
-def average(rows: Any, penalty: Array, start: Array, tol: float) -> Ended:
-    """The minimum of an average by Newton steps, one pass each, or by L-BFGS for many columns."""
-    width = 1e-9  # no kinks
-    if len(penalty) > LARGEST_RANK:
-        return _quasi_newton(rows, penalty, start, tol)
-    c, best, step = start, None, np.zeros_like(start)
-    for _ in range(40):
-        sums = rows.tangents(c, LossWindow(), width)
+def average(rows: Any, penalty: Array, start: Array) -> Ended:
+    """Minimise an average by Newton steps, one pass each, or by L-BFGS if there are many columns."""
+
+    def see(c: Array) -> tuple[TangentSums, float, Array, Ended]:
+        sums = rows.tangents(c.copy(), LossWindow(), 1e-9)  # there are no kinks
         value = sums.value + 0.5 * float(penalty @ c**2)
-        if best is not None and not value <= best[0] * (1 + 1e-12):
-            step = step / 4  # too far: the quadratic does not hold there
-            c = best[1] + step
+        gap = gap_of(value, sums.bound(penalty), max(value, NOTHING * rows.threshold * sums.held))
+        return sums, value, sums.across.sum(axis=0) + penalty * c, Ended(c, gap)
+
+    if len(penalty) > LARGEST_RANK:
+        return _quasi_newton(see, start)
+    c, best, step, end = start, np.inf, np.zeros_like(start), Ended(start, np.inf)
+    for _ in range(40):
+        sums, value, gradient, here = see(c)
+        if not value <= best * (1 + 1e-12):
+            step = step / 4  # too long: the quadratic model does not hold there
+            c = end.c + step
             continue
-        best = value, c, Ended(c, _gap(sums, value, penalty, rows.threshold))
-        gradient, matrix = sums.across.sum(axis=0) + penalty * c, sums.bend + np.diag(penalty)
+        best, end, matrix = value, here, sums.bend + np.diag(penalty)
         scale = 1 / np.sqrt(np.maximum(np.diag(matrix), 1e-300))
         matrix = matrix * scale[:, None] * scale + 1e-13 * np.eye(len(c))
         step = -scale * np.linalg.solve(matrix, scale * gradient)
-        if -float(gradient @ step) <= 2 * PRECISE * value:
-            break
+        if -float(gradient @ step) <= 2e-13 * value:  # the objective can fall by half of this: coefficients are exact
+            break  # to its root
         c = c + step
-    return best[2] if best is not None else Ended(start, np.inf)
+    return end
 
 
-def _gap(sums: TangentSums, value: float, penalty: Array, threshold: float) -> float:
-    gap = (value - sums.bound(penalty)) / max(value, NOTHING * threshold * sums.held)
-    return float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
-
-
-def _quasi_newton(rows: Any, penalty: Array, start: Array, tol: float) -> Ended:
-    """SciPy's L-BFGS with one pass per evaluation."""
-    seen: dict[bytes, float] = {}
+def _quasi_newton(see: Callable[[Array], Any], start: Array) -> Ended:
+    """Minimise by SciPy's L-BFGS, with one pass per evaluation."""
+    seen: dict[bytes, Ended] = {}
 
     def objective(c: Array) -> tuple[float, Array]:
-        sums = rows.tangents(c.copy(), LossWindow(), 1e-9)
-        value = sums.value + 0.5 * float(penalty @ c**2)
-        seen[c.tobytes()] = _gap(sums, value, penalty, rows.threshold)
-        return value, sums.across.sum(axis=0) + penalty * c
+        _, value, gradient, seen[c.tobytes()] = see(c)
+        return value, gradient
 
     options = {"maxfun": 55, "ftol": 1e-14, "gtol": 1e-9, "maxcor": 20}
     found = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
-    return Ended(found.x, seen.get(found.x.tobytes(), 1.0))
+    return Ended(found.x, seen[found.x.tobytes()].gap if found.x.tobytes() in seen else 1.0)

@@ -29,7 +29,7 @@ from .._names import Array
 from ..losses import get_loss
 from .blocked import SEEN, FlowSums, ManyRows, Ramp, margins_of
 from .certificate import NOTHING
-from .narrow import NARROWING
+from .narrow import NARROWING, gap_of
 
 WIDEST = 1.0  # the first ramp
 ROUGH = 0.5  # all rows are solved to this share of the tolerance
@@ -189,8 +189,7 @@ class Flow:
         if abs(point.sums.held - self.k) > 1e-5 * self.k:
             return np.inf
         value = self.value(point)
-        gap = (value - point.sums.bound(self.penalty)) / max(value, NOTHING * self.rows.threshold * self.k)
-        return float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
+        return gap_of(value, point.sums.bound(self.penalty), max(value, NOTHING * self.rows.threshold * self.k))
 
     def held(self, sums: FlowSums) -> Array:
         """Return the curvature with the weights held fixed."""

@@ -17,6 +17,7 @@ from ..aggregates import get_aggregate
 from ..losses import get_loss
 from ..objective import Problem
 from .certificate import NOTHING, counts
+from .narrow import gap_of
 from .stages import Walk
 
 SHARP = 1e-12  # the width over which kinks are rounded when weights are judged
@@ -50,8 +51,8 @@ def weigh(rows: Any, problem: Problem, penalty: Array, c: Array) -> tuple[Array,
     above = float(aggregate.above(weights[None], rows.mass)[0])  # the same in the objective and in the bound
     value = float(weights @ losses + 0.5 * (penalty * c**2).sum())
     bound = rows.tangents(rows.see(c, SHARP), weights, penalty)
-    gap = (value - bound) / max(value + above, NOTHING * rows.threshold * float(weights.sum()))
-    return weights, float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
+    scale = max(value + above, NOTHING * rows.threshold * float(weights.sum()))
+    return weights, gap_of(value, bound, scale)
 
 
 def descend_smooth(rows: Any, problem: Problem, penalty: Array, start: Array) -> Array:

@@ -44,6 +44,12 @@ def narrow(walk: Walk, spot: Spot, cut: LossCut, tol: float) -> tuple[Spot, floa
     return spot, gap if cut.convex else np.inf
 
 
+def gap_of(value: float, bound: float, scale: float) -> float:
+    """Return the gap of a value above its bound, relative to a scale; 1 if there is no bound."""
+    gap = (value - bound) / scale
+    return float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
+
+
 def judge_spot(walk: Walk, spot: Spot, cut: LossCut, ramp: float) -> tuple[float, float]:
     """Return the objective per unit of the mass inside, with the weights of a ramp held fixed, and the gap.
 
@@ -58,8 +64,7 @@ def judge_spot(walk: Walk, spot: Spot, cut: LossCut, ramp: float) -> tuple[float
     if held <= 0:
         return threshold, 1.0
     value = (walk.rows.largest(spot.c, cut.k) if cut.convex else losses) + penalty
-    gap = (value - bound) / max(value, NOTHING * threshold * held)
-    return value / held, float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
+    return value / held, gap_of(value, bound, max(value, NOTHING * threshold * held))
 
 
 def spot_at(walk: Walk, c: Array, cut: LossCut, mass: Array) -> Spot:

@@ -54,12 +54,6 @@ def own_form(model: Any) -> str | None:
     """Return the form of a logistic regression, "ovr" or "softmax", and None for all other models.
 
     For a search, this is the form of the model it chose. Two classes have one score, which counts as "ovr".
-
-    Examples
-    --------
-    >>> from closecall import AggregateLossClassifier, CloseKClassifier
-    >>> own_form(AggregateLossClassifier()), own_form(CloseKClassifier())
-    ('ovr', None)
     """
     fitted = getattr(model, "best_params_", {}) if hasattr(model, "alphas") else vars(type(model)) | vars(model)
     loss, aggregate, moved = (fitted.get(name) for name in ("loss", "aggregate", "exact_intercept"))

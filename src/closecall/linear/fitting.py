@@ -64,15 +64,8 @@ class Options:
 class Parts:
     """Which rows each problem trains on.
 
-    Parameters
-    ----------
-    group : array (samples,)
-        Rows of one group belong to the same folds.
-    masks : array (folds, groups)
-        Whether a fold trains on a group.
-    fold_of : array (problems,)
-    arranged, prepared : dict
-        The arranged rows of each score and their designs, filled in when needed.
+    ``group`` (samples,) divides the rows, ``masks`` (folds, groups) state whether a fold trains on a group, and
+    ``fold_of`` (problems,) is the fold of each problem. The dictionaries are filled when they are needed.
     """
 
     group: Array

@@ -107,15 +107,9 @@ def _starts(design: Design, codes: Array, fold_of: Array, init: Any) -> Array:
 
 
 class JointProblems:
-    """Problems of one loss and aggregate in the design's coordinates; those of a fold stand together.
+    """Problems of one loss and aggregate in the design's coordinates, ordered by their folds (problems,).
 
-    Parameters
-    ----------
-    design : Design
-    codes : array (samples,)
-    fold_of : array (problems,)
-    problems : sequence of Problem
-    kind : {"top_two", "softmax"}
+    ``codes`` are (samples,), and ``kind`` is one of :data:`closecall.linear.multiclass.JOINT`.
     """
 
     def __init__(self, design: Design, codes: Array, fold_of: Array, problems: Sequence[Problem], kind: str) -> None:

@@ -28,22 +28,11 @@ NEGLIGIBLE = 1e-12
 
 @dataclass(frozen=True)
 class Training:
-    """A checked training set: rows of positive mass only.
+    """A checked training set, with only the rows of positive mass.
 
-    Parameters
-    ----------
-    X : array or CSR matrix (samples, features)
-    codes : array (samples,)
-        Positions of the labels in ``classes``.
-    mass : array (samples,)
-        The weight in training: sample weight times class weight.
-    classes : array (classes,)
-    hashes : array (samples,)
-        Hashes of the rows of X.
-    rows : array (samples,)
-        The positions of these rows in the given X.
-    weight : array (samples,), optional
-        The weight in scoring: the sample weight alone; default: the mass.
+    All fields but ``classes`` have one entry per row: ``codes`` are positions in ``classes``, ``hashes`` those of
+    :func:`row_hashes`, and ``rows`` the positions in the given X. The ``mass`` is the weight in training, sample weight
+    times class weight; the ``weight`` in scoring is the sample weight alone.
     """
 
     X: Any
@@ -63,14 +52,10 @@ class Training:
         return Training(**{name: part if name == "classes" else part[rows] for name, part in fields})
 
 
-def check_training(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, class_weight: Any, *, reset: bool = True
-) -> Training:
+def check_training(estimator: Any, X: Any, y: Any, sample_weight: Any, class_weight: Any) -> Training:
     """Validate the arguments of ``fit``."""
     with np.errstate(over="ignore", invalid="ignore"):  # the sum that detects NaN may overflow
-        X, y = validate_data(
-            estimator, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset, estimator=estimator
-        )
+        X, y = validate_data(estimator, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], estimator=estimator)
     check_classification_targets(y)
     y = np.asarray(y).ravel()
     mass = np.ones(len(y)) if sample_weight is None else check_mass(sample_weight, len(y))
@@ -101,13 +86,7 @@ def check_training(
 
 
 def column_sizes(X: Any) -> Array:
-    """Return the largest absolute value of each column (features,).
-
-    Examples
-    --------
-    >>> column_sizes(np.array([[1.0, -3.0]])).tolist()
-    [1.0, 3.0]
-    """
+    """Return the largest absolute value of each column (features,)."""
     if sparse.issparse(X):
         return np.asarray(abs(X).max(axis=0).toarray(), dtype=np.float64).ravel()
     return np.maximum(X.max(axis=0), -X.min(axis=0)).astype(np.float64)

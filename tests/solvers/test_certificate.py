@@ -255,8 +255,8 @@ def test_margins_far_out_are_not_tied_with_rows_left_out(dtype: type, monkeypatc
 def test_the_gap_of_a_family_is_a_share_of_its_own_objective(loss: str, aggregate: str) -> None:
     """At a point moved along a faint column, the gap is the distance from SciPy's minimum.
 
-    Such a move changes little but the penalty, so the gap is almost exact. Relative to the weighted losses alone it would
-    be too small.
+    Such a move changes little but the penalty, so the gap is almost exact. Relative to the weighted losses alone, it
+    would be too small.
     """
     rng = np.random.default_rng(9)
     for _ in range(4):

@@ -340,3 +340,13 @@ def test_no_answer_is_worse_than_the_average_or_zero(loss: str, name: str, k: fl
         limit = min(objective(plain), (k - m) * n if name == "atk" else np.inf)
         ratios.append(round(objective(found) / limit, 4))
     assert max(ratios) < 1.02  # a sparse average may itself end one percent too high, and reports it
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_rows_of_zeros_may_be_the_whole_selection(loss: str) -> None:
+    """Without an intercept their losses are T for all parameters, so the selection has no width."""
+    X, y = np.repeat([[-1.0], [0.0], [1.0]], 4, axis=0), np.where(np.arange(12) % 3, 1.0, -1.0)
+    short, long = (solve(X, y, [Problem(loss, "close", k=3)], fit_intercept=False, settle=40, max_iter=steps)
+                   for steps in (1, 1000))  # fmt: skip
+    assert not short.converged[0]
+    assert long.converged[0]

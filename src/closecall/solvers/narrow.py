@@ -23,6 +23,8 @@ def narrow(walk: Walk, spot: Spot, cut: LossCut, tol: float) -> tuple[Spot, floa
     if not (np.isfinite(spot.cut) or cut.kind == ALL):
         return spot, np.inf
     unit = spot.cut if cut.kind == CLOSE else walk.rows.threshold
+    if unit == 0:  # all selected examples lie on the boundary itself, and no ramp is narrower
+        return spot, np.inf
     # A ramp of at most twice the tolerance certifies; the cut may still grow, so the last ramp is narrower.
     last = 0.3 * 2 * max(tol, 1e-12) * judge_spot(walk, spot, cut, RAMP)[0] / unit
     for _ in range(3):  # the objective may fall until the last ramp is too wide

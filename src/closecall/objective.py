@@ -142,20 +142,20 @@ def aggregate_value(
     if not np.isfinite(margins).all():
         raise ValueError("the margins contain NaN or infinite values; check the scores that produced them")
     mass = np.ones(margins.size) if mass is None else check_mass(mass, margins.size)
-    loss, aggregate, _, m = problem.resolve(float(mass.sum()), 1)
-    losses = loss.value(margins)
-    k_mass = aggregate.counts(problem.k, problem.m, float(mass.sum()))[0] if k is None else k
-    weights = aggregate.weigh(losses[None], mass, loss.threshold, np.asarray(k_mass), np.asarray(m))[0]
-    value = _dot(weights, losses) + float(aggregate.above(weights[None], mass)[0])
-    if constant is not None and aggregate.close:
+    value, weights = _weigh(problem, margins, mass, k)
+    if constant is not None and get_aggregate(problem.aggregate).close:
         value += constant * float(((mass - weights) * (margins <= 0)).sum())
     return value
 
 
-def _dot(weights: Array, losses: Array) -> float:
-    # An infinite loss of weight zero does not count; 0 * inf would be NaN.
-    used = weights > 0
-    return float(weights[used] @ losses[used])
+def _weigh(problem: Problem, margins: Array, mass: Array, k: float | None) -> tuple[float, Array]:
+    """Return the aggregate loss of margins (samples,), without the constant M, and the weights of the losses."""
+    loss, aggregate, _, m = problem.resolve(float(mass.sum()), 1)
+    losses = loss.value(margins)
+    k_mass = aggregate.counts(problem.k, problem.m, float(mass.sum()))[0] if k is None else k
+    weights = aggregate.weigh(losses[None], mass, loss.threshold, np.asarray(k_mass), np.asarray(m))[0]
+    used = weights > 0  # an infinite loss of weight zero does not count; 0 * inf would be NaN
+    return float(weights[used] @ losses[used]) + float(aggregate.above(weights[None], mass)[0]), weights
 
 
 def values_and_gradients(
@@ -199,16 +199,11 @@ def values_and_gradients(
     ([2.0], [[-3.0]])
     """
     mass = np.ones(len(y)) if mass is None else check_mass(mass, len(y))
-    total = float(mass.sum())
     margins = y * (np.asarray((X @ coef.T).T) + intercept[:, None])
     values, pull = np.empty(len(problems)), np.empty_like(margins)
     for row, problem in enumerate(problems):
-        loss, aggregate, _, m = problem.resolve(total, 1)
-        k_mass = aggregate.counts(problem.k, problem.m, total)[0] if k is None else k[row]
-        losses = loss.value(margins[row])
-        weights = aggregate.weigh(losses[None], mass, loss.threshold, np.asarray(k_mass), np.asarray(m))[0]
-        values[row] = _dot(weights, losses) + float(aggregate.above(weights[None], mass)[0])
-        pull[row] = weights * np.where(weights > 0, loss.slope(margins[row]), 0) * y
+        values[row], weights = _weigh(problem, margins[row], mass, None if k is None else k[row])
+        pull[row] = weights * np.where(weights > 0, get_loss(problem.loss).slope(margins[row]), 0) * y
     alphas = np.array([problem.alpha for problem in problems])
     values += alphas / 2 * ((coef**2).sum(axis=1) + penalize_intercept * intercept**2)
     coef_gradients = np.asarray((X.T @ pull.T).T) + alphas[:, None] * coef

@@ -1,4 +1,4 @@
-"""Laws of the aggregates: one list of all of them feeds every law, and an exact twin in fractions checks each."""
+"""Laws of the aggregates, each tested on all aggregates and against an exact reference in fractions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MASSES = {
 
 @dataclass(frozen=True)
 class Case:
-    """Losses, masses and counts, all exact; a Fraction count is a fraction of the mass, an int a count of examples."""
+    """Exact losses, masses and counts; a Fraction is a fraction of the mass, an int a count of examples."""
 
     losses: tuple[Fraction, ...]
     masses: tuple[Fraction, ...]
@@ -63,18 +63,18 @@ class Case:
         return [abs(loss - self.threshold) if name in CLOSE else -loss for loss in self.losses]
 
     def rows(self, rows: list[int]) -> Case:
-        """The examples at those rows, in that order."""
+        """Return the examples at these rows, in this order."""
         losses, masses = (tuple(values[row] for row in rows) for values in (self.losses, self.masses))
         return replace(self, losses=losses, masses=masses)
 
     def weights(self, name: str) -> np.ndarray:
-        """What the package says."""
+        """Return the weights by the package."""
         k, m = (count if count is None or isinstance(count, int) else float(count) for count in (self.k, self.m))
         losses, masses = np.array(self.losses, dtype=float), np.array(self.masses, dtype=float)
         return get_aggregate(name).weights(losses, threshold=float(self.threshold), k=k, m=m, mass=masses)
 
     def exact_weights(self, name: str) -> list[Fraction]:
-        """What the definition says: rank along a line of mass, take an interval of it, share within a tied group."""
+        """Return the weights by definition: rank the mass on a line, select an interval, share within tied groups."""
         if name in MEMBERS:
             return member_weights(name, self.losses, self.masses)
         keys, spans, start = self.keys(name), {}, Fraction(0)

@@ -1,4 +1,4 @@
-"""Families of aggregates beyond the laws: their limits, their values, their names."""
+"""Families of aggregates: their limits, values and names."""
 
 import numpy as np
 import pytest

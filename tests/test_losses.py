@@ -1,4 +1,4 @@
-"""Individual losses: what each says of itself is measured, over the whole float range."""
+"""Individual losses: their stated properties, measured over the whole float range."""
 
 import math
 from decimal import Decimal, localcontext
@@ -29,7 +29,7 @@ BY_HAND = {
 
 
 def extremes(dtype: type[np.floating]) -> np.ndarray:
-    """Margins over the whole range of a float: the largest, the subnormal, and where exp under- or overflows."""
+    """Return margins over the whole float range: the largest, subnormals, and where exp underflows or overflows."""
     info = np.finfo(dtype)
     sizes = [info.max, info.max / 2, np.sqrt(info.max), 1e4, 800, 746, 745, 710, 709, 104, 103, 89, 88, 20, 1]
     sizes += [0.5, info.eps, info.eps / 4, info.tiny, info.smallest_subnormal, 0]

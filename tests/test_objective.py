@@ -1,4 +1,4 @@
-"""Values and gradients of a batch of problems, the constant M, and the checks of what users hand in."""
+"""Values and gradients of a batch of problems, the constant M, and input checks."""
 
 import math
 from itertools import product
@@ -21,7 +21,7 @@ def problem_of(loss: str, aggregate: str, *, k: object = 4, m: object = 2, alpha
 
 
 def draw_data(seed: int, samples: int = 12, features: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Features, labels of both classes, whole masses (zero among them)."""
+    """Return features, labels of both classes, and whole masses, some of them zero."""
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.resize([-1.0, 1.0], samples))
     return rng.normal(size=(samples, features)), y, rng.permutation(np.resize([1.0, 2.0, 0.0, 3.0], samples))
@@ -33,7 +33,7 @@ def draw_points(seed: int, problems: int, features: int = 3) -> tuple[np.ndarray
 
 
 def weights_and_side(problem: Problem, margins: np.ndarray, mass: np.ndarray) -> np.ndarray:
-    """What must not change across a step for the objective to be smooth there: selection and side of each kink."""
+    """Return what must be constant for the objective to be smooth: the selection and the side of each kink."""
     loss = get_loss(problem.loss)
     weights = get_aggregate(problem.aggregate).weights(
         loss.value(margins), threshold=loss.threshold, k=problem.k, m=problem.m, mass=mass

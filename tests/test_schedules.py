@@ -1,4 +1,4 @@
-"""Algorithm 1's decay against an exact twin, for every small run there is."""
+"""The decay of Algorithm 1 against an exact reference, for all small runs."""
 
 import math
 from fractions import Fraction
@@ -21,7 +21,7 @@ def half_to_even(number: Fraction) -> int:
 
 @cache
 def exact_fall(gap: int, steps: int) -> list[int]:
-    """What k exceeds k* by at steps 1..E when n - k* is ``gap``: the algorithm's three lines in fractions."""
+    """Return k - k* at steps 1..E if n - k* is ``gap``, by the three lines of the algorithm in fractions."""
     fall = []
     for step in range(1, steps + 1):
         if step < Fraction(steps, 3):

@@ -1,4 +1,4 @@
-"""``closecall fit --cluster``: the model that one machine fits, and a cluster that is not as it should be."""
+"""``closecall fit --cluster``: the same model as on one machine, and errors if the cluster is not ready."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 
 
 def cluster_of(workers: int) -> Any:
-    """Threads of this process, under an address of the loopback."""
+    """Start workers as threads of this process, at a loopback address."""
     return distributed.LocalCluster(
         n_workers=workers, threads_per_worker=1, processes=False, protocol="tcp", host="127.0.0.1",
         dashboard_address="127.0.0.1:0", silence_logs=50,
@@ -57,7 +57,7 @@ def test_a_cluster_fits_the_model_of_one_machine(
 
 @pytest.mark.parametrize("rows", [SAMPLE // 2, 3 * SAMPLE], ids=["all rows are sampled", "a third is"])
 def test_a_cluster_squashes_as_the_scaler_does(run: Run, tmp_path: Path, cluster: Any, rows: int) -> None:
-    """The ranks of the quantiles are within 1.2 % of all rows, as the module says: exact for tables of a sample."""
+    """Ranks of quantiles are within 1.2 %, as the module states, and exact if the sample holds all rows."""
     rng = np.random.default_rng(rows)
     X = np.column_stack([rng.normal(3, 2, rows), rng.standard_cauchy(rows), rng.lognormal(size=rows)])
     X[:: rows // 50] *= 1e6

@@ -1,4 +1,4 @@
-"""Dask classifiers: the in-memory answer whatever the partitions are, while workers die, and errors that say why."""
+"""Dask classifiers: the in-memory result for any partitions, workers that die, and error messages."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -46,7 +46,7 @@ def client() -> Iterator[Any]:
 
 
 def table(seed: int, samples: int = 160) -> Data:
-    """Rows with ties, weights (some zero) and overlapping classes."""
+    """Return rows with ties, weights (some of them zero) and overlapping classes."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(samples, 3)).round(1 if seed % 2 else 6)
     y = np.where(X @ [1.0, -0.5, 0.2] + rng.normal(size=samples) > 0.2, "yes", "no").astype(object)
@@ -54,7 +54,7 @@ def table(seed: int, samples: int = 160) -> Data:
 
 
 def cuts(seed: int, samples: int) -> tuple[int, ...]:
-    """Sizes of uneven partitions, one of them empty."""
+    """Return sizes of uneven partitions, one of them empty."""
     ends = np.sort(np.random.default_rng(seed).integers(1, samples, 3))
     sizes = np.diff([0, *ends, ends[-1], samples])
     return tuple(int(size) for size in sizes)
@@ -103,7 +103,7 @@ def some_workers(request: pytest.FixtureRequest) -> Iterator[Any]:
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("seed", range(20, 25))
 def test_passes_end_where_memory_does_however_many_work(some_workers: Any, seed: int) -> None:
-    """Nothing is gathered: an average is scikit-learn's, a selection is solved as in memory."""
+    """Without gathering, an average equals scikit-learn's, and a selection equals the in-memory fit."""
     number = seed + 10 * len(some_workers.cluster.workers)
     X, y, mass = data = table(number)
     given = as_arrays(data, number)
@@ -136,7 +136,7 @@ def test_over_partitions_averages_are_scikit_learns(client: Any) -> None:
 
 
 def expected_in_passes(data: Data, settings: dict[str, Any]) -> Any:
-    """The same passes in this process, where nobody is killed."""
+    """Run the same passes in this process, where no worker is killed."""
     bounds = np.cumsum(cuts(0, len(data[1])))[:-1]
     parts = (np.split(each, bounds) for each in data)
     blocks = [make_block(*part) for part in zip(*parts, strict=True)]

@@ -1,4 +1,4 @@
-"""Worker processes that are killed in the middle of a fit, and workers of whom none is left."""
+"""Fits during which worker processes are killed, one by one or all."""
 
 import asyncio
 import multiprocessing
@@ -23,7 +23,7 @@ from tests.cluster.test_dask import as_arrays, expected_in_passes, table, worker
 
 
 def work(address: str) -> None:
-    """One worker in this process, without a nanny."""
+    """Run one worker in this process, without a nanny."""
 
     async def live() -> None:
         async with distributed.Worker(address, nthreads=1, dashboard=False, silence_logs=50) as worker:

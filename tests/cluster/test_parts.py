@@ -1,4 +1,4 @@
-"""What one partition brings home: against plain sums, in any pieces, whatever ties, and after a process was killed."""
+"""Results of single partitions: against plain sums, in any pieces, with ties, and after a process is killed."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ WINDOW, RAMP = LossWindow(0.3, 1.1, 0.2, 0.5), (1.2, 0.4)
 
 
 def requests() -> list[Request]:
-    """All that a problem asks."""
+    """Return every kind of request that a problem makes."""
     asked = [("look", (C, WINDOW, 0.01)), ("tangents", (C, WINDOW, 0.01)), ("flow", (C, RAMP, None)),
              ("flow", (C, RAMP, C / 2)), ("gather", (C, -1.0, 1.0)), ("keys", (C, LOSS.threshold, 0.1, 0.4)),
              ("keys", (C, None, -0.5, -0.2))]  # fmt: skip
@@ -51,7 +51,7 @@ def requests() -> list[Request]:
 
 
 def numbers(found: Any) -> list[Any]:
-    """All that was found; rows in an order of their own."""
+    """Return all values of a result, with rows sorted."""
     parts = []
     for value in vars(found).values():
         parts.append(np.sort(np.concatenate([np.ravel(each) for each in value])) if isinstance(value, list) else value)
@@ -111,7 +111,7 @@ def test_a_weight_is_that_many_copies_in_every_sum() -> None:
 
 
 class Mixed:
-    """A source whose partitions come in another order, and some of them a second time."""
+    """A source that returns partitions in another order, and some of them twice."""
 
     def __init__(self, inner: InMemory) -> None:
         self.inner, self.partitions = inner, inner.partitions
@@ -147,7 +147,7 @@ def write(folder: Path, X: np.ndarray, names: Any, mass: np.ndarray, rows: int =
 
 
 def end_once(mark: str, size: int, block: Block) -> int:
-    """How many rows there are; the first process that sees a partition of that size is killed."""
+    """Return the number of rows, and kill the first process that sees a partition of that size."""
     if len(block) == size and not os.path.exists(mark):
         Path(mark).touch()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Fits in passes, without Dask: against scikit-learn, the optimum and the fit in memory."""
+"""Fits in passes without Dask, against scikit-learn, the optimum and the in-memory fit."""
 
 import warnings
 from pathlib import Path
@@ -42,7 +42,7 @@ def fit(problem: Problem, X: Any, y: Any, mass: Any, *, steps: int = 300, **room
 
 
 def apart(found: Models, coef: np.ndarray, intercept: np.ndarray, X: np.ndarray) -> float:
-    """How far the scores are apart, as a share of their size."""
+    """Return the distance between the scores, relative to their size."""
     ours, theirs = X @ found.coef[0] + found.intercept[0], X @ np.ravel(coef) + float(np.ravel(intercept)[0])
     return float(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs))
 

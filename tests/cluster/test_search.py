@@ -1,4 +1,4 @@
-"""The search over partitions: folds that leak nothing, a guard that plain sums repeat, and the in-memory answer."""
+"""The search over partitions: folds without leaks, a guard that plain sums reproduce, and the in-memory result."""
 
 from dataclasses import replace
 from typing import Any
@@ -35,7 +35,7 @@ def table(seed: int, samples: int, noise: float = 0.1) -> tuple[np.ndarray, np.n
 
 
 def source(X: Any, y: Any, mass: Any, seed: int = 0, parts: int = 4) -> InMemory:
-    """Uneven partitions of rows in another order, one of them empty."""
+    """Return uneven partitions of shuffled rows, one of them empty."""
     rng = np.random.default_rng(seed)
     ends = np.sort(rng.integers(0, len(y), parts))
     return InMemory(
@@ -125,7 +125,7 @@ def test_who_is_right_is_counted_on_rows_that_did_not_choose(classes: int) -> No
 
 
 def test_the_guard_is_what_fits_without_each_fold_say() -> None:
-    """Logistic regression is scikit-learn's, close-k the one in memory; sums by NumPy."""
+    """Compare with scikit-learn's logistic regression, the in-memory close-k and sums by NumPy."""
     X, y, mass = table(4, 105_000)
     model = DaskCloseKClassifierCV(alphas=[10.0, 100.0], ks=[0.3], max_gathered=0, tol=1e-4, max_iter=300)
     model.fit_source(source(X, y, mass))

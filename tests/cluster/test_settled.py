@@ -1,4 +1,4 @@
-"""Close-k in passes ends, certified, where the in-memory fit does."""
+"""Close-k in passes gives the in-memory result, with a certificate."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ ROWS = 85_000
 
 
 def source(X: np.ndarray, y: np.ndarray, mass: np.ndarray) -> InMemory:
-    """Uneven partitions in another order than the rows, one of them empty."""
+    """Return uneven partitions of shuffled rows, one of them empty."""
     ends = np.sort(np.random.default_rng(2).integers(0, len(y), 4))
     parts = np.split(np.random.default_rng(3).permutation(len(y)), [*ends, ends[-1]])
     return InMemory([make_block(X[part], y[part], mass[part]) for part in parts])

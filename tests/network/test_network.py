@@ -41,7 +41,7 @@ def blobs(samples: int = 40, classes: int = 2, features: int = 3, seed: int = 0)
 
 @pytest.fixture(params=["numpy", "torch"])
 def either(request: pytest.FixtureRequest) -> Any:
-    """Both grids keep the laws."""
+    """Both implementations of the grid obey the laws."""
     if request.param == "numpy":
         return train_grid
     pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
@@ -51,13 +51,13 @@ def either(request: pytest.FixtureRequest) -> Any:
 
 
 def scaled(name: str, total: float) -> dict[str, Any]:
-    """Counts of an aggregate as fractions, whatever the mass."""
+    """Return the counts of an aggregate as fractions, for any mass."""
     fractions = {"k": 0.4, "m": 0.15}
     return {each: fractions[each] for each in AGGREGATES[name].takes} if total < 20 else COUNTS[name]
 
 
 def gradient(walkers: Any, data: Any, shape: Shape, weights: np.ndarray, problem: Problem) -> np.ndarray:
-    """The gradient of the aggregate loss without its penalty, by one step of a walker."""
+    """Return the gradient of the aggregate loss without its penalty, from one step of a walker."""
     walker = walkers(data, shape, Settings(1, 0.1, False))
     path = path_of(Problem(problem.loss, problem.aggregate, problem.k, 0.0, problem.m), data.total, convex=False)
     values = weights.astype(data.rows.dtype)
@@ -76,7 +76,7 @@ def masses_of(style: str, samples: int, rng: np.random.Generator) -> np.ndarray 
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_gradients_are_the_twins(aggregate: str, loss: str, style: str, data: Any) -> None:
-    """Whole quarters are exact in float32: margins tie everywhere, and tie alike in both."""
+    """Multiples of a quarter are exact in float32: margins have the same ties in both implementations."""
     rng = np.random.default_rng(data.draw(st.integers(0, 9999)))
     samples, features = data.draw(st.sampled_from([8, 33, 200, 700])), data.draw(st.integers(1, 14))
     hidden, classes = data.draw(st.integers(1, 14)), data.draw(st.sampled_from([None, None, 3]))
@@ -134,7 +134,7 @@ def by_autograd(
     X: np.ndarray, y: np.ndarray, problem: Problem, seed: int, mass: np.ndarray, hidden: int, settings: Settings,
     classes: int | None = None,
 ) -> np.ndarray:  # fmt: skip
-    """Scores of one module trained by torch's Adam, the core's weights of the losses held fixed in every step."""
+    """Return the scores of a module trained by torch's Adam, with the core's weights held fixed in every step."""
     torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
     from closecall.nn import ResidualMLP, logit_losses
 
@@ -178,7 +178,7 @@ def test_a_grid_is_its_problems_trained_by_autograd(loss: str, classes: int | No
 
 @needs_kernel
 def test_forty_random_runs_from_their_own_starts_are_torchs() -> None:
-    """A plain module and torch's own Adam from the seed of each run; one grid trains all, in another order."""
+    """Compare one grid of all runs, in another order, with a plain module and torch's Adam from each seed."""
     rng = np.random.default_rng(0)
     X, y = blobs(int(rng.integers(30, 200)), features=int(rng.integers(2, 9)), seed=int(rng.integers(2**31)))
     X = X.astype(np.float32).astype(float)
@@ -198,7 +198,7 @@ def test_forty_random_runs_from_their_own_starts_are_torchs() -> None:
 
 
 def test_what_the_kernel_does_not_know_runs_on_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user's own loss and aggregate, among others that are known; a known name given to another function."""
+    """Mix a user's loss and aggregate with known ones, and give a known name to another function."""
     X, y = blobs()
     core = AGGREGATES["atk"]
     monkeypatch.setitem(AGGREGATES, "halves", Aggregate("halves", lambda losses, mass, *rest: 0 * losses + mass / 2))
@@ -303,7 +303,7 @@ def test_scores_go_through_rows_in_blocks(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_network_cell_says_its_rate() -> None:
-    """Steps and rate were settled together: cells made with them are other cells than those made before."""
+    """Steps and rate were chosen together: cells computed with them have new keys."""
     from reproduction.protocol.plan import NETWORK_STEPS, TARGETS, RunOptions, Size, cells_for
     from reproduction.run.jobs import Job, from_json
 
@@ -323,7 +323,7 @@ def test_a_network_cell_says_its_rate() -> None:
 
 
 def test_a_network_cell_needs_no_torch() -> None:
-    """The network half of a table on the light install: torch cannot be imported here."""
+    """Compute the network half of a table without torch."""
     code = """
 import sys
 class NoTorch:

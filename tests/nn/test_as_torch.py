@@ -1,4 +1,4 @@
-"""The losses on logits against torch's own, as torch's users write them, and names that say what they are."""
+"""Losses on logits against torch's own, as users of torch write them, and the names of losses."""
 
 import itertools
 import math
@@ -18,14 +18,14 @@ WEIGHT = torch.linspace(0.2, 4.0, CLASSES)
 
 
 def batch(seed: int, *more: int, samples: int = 40, dtype: Any = torch.float64) -> tuple[Any, Any]:
-    """Logits (samples, classes, ...) and class targets (samples, ...)."""
+    """Return logits (samples, classes, ...) and class targets (samples, ...)."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(samples, CLASSES, *more, generator=generator, dtype=dtype)
     return logits, torch.randint(CLASSES, (samples, *more), generator=generator)
 
 
 def same(ours: Any, theirs: Any, logits: Any, *given: Any) -> None:
-    """Equal values, summed, and gradients, of two functions of logits and what is given with them."""
+    """Assert that two functions of logits have equal sums and gradients."""
     found = []
     for loss in (ours, theirs):
         leaf = logits.clone().requires_grad_()

@@ -1,4 +1,4 @@
-"""Selection over processes: gloo runs against one process on the joined batch."""
+"""Selection over processes with gloo, against one process with the joint batch."""
 
 import contextlib
 import math
@@ -90,7 +90,7 @@ OPTIONS: dict[str, Any] = {
 
 @contextlib.contextmanager
 def own_spectrum() -> Iterator[None]:
-    """A spectrum of one's own among the aggregates of this process, and away again."""
+    """Register a user's spectrum among the aggregates, and remove it again."""
     AGGREGATES[OWN] = spectrum(OWN, lambda u: np.minimum(u / 0.4, 1.0), convex=True)
     yield
     del AGGREGATES[OWN]
@@ -98,7 +98,7 @@ def own_spectrum() -> Iterator[None]:
 
 @own_spectrum()
 def option(name: str, world: int, rank: int | None = None, group: Any = None) -> tuple[list[float], Any]:
-    """Values and gradients of one option on random batches, as one of several processes or alone."""
+    """Return values and gradients of one option on random batches, as one of several processes or alone."""
     reducer, values, gradients = OPTIONS[name](group), [], []
     schedule = {"cosine": {"shape": "cosine"}, "rising m": {"count": "m"}}.get(name)
     moving = None if schedule is None else CountSchedule(reducer, 4, **schedule)  # type: ignore[arg-type]
@@ -139,12 +139,12 @@ def option(name: str, world: int, rank: int | None = None, group: Any = None) ->
 
 
 def sizes(world: int, step: int) -> list[int]:
-    """Uneven parts of the joined batch; now and then one process has nothing."""
+    """Return uneven parts of the joint batch, some of them empty."""
     return [0 if step % 5 == 3 and rank == step % world else 8 + 5 * rank + (step + rank) % 4 for rank in range(world)]
 
 
 def train(name: str, world: int, rank: int | None = None, group: Any = None) -> tuple[list[float], Any]:
-    """Train for some steps, as one of several processes or (group None) alone on the joined batch."""
+    """Train for some steps, as one of several processes or (group None) alone on the joint batch."""
     torch.manual_seed(0)
     model: Any = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1)).double()
     network = model if group is None else torch.nn.parallel.DistributedDataParallel(model, process_group=group)
@@ -184,7 +184,7 @@ WANTED = (0.5, 1.0, 33.0, 60.5, 299.0, math.inf)
 
 
 def work(rank: int, folder: str) -> None:
-    """One of three processes: all reducers among two and among three, cuts of random keys, and errors."""
+    """Run all reducers among two and three processes, cuts of random keys, and errors, as one of three processes."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=3)
     found: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The PyTorch examples run and do what they say."""
+"""The PyTorch examples run and do what they claim."""
 
 import contextlib
 import io
@@ -41,14 +41,14 @@ def test_lightning(tmp_path: Path) -> None:
 
 
 def one_of_several(rank: int, name: str, out: str, *given: Any) -> None:
-    """What the example does in each process; what it prints is kept."""
+    """Run the example in one process and keep its output."""
     with Path(f"{out}.{rank}").open("w") as file, contextlib.redirect_stdout(file):
         runpy.run_path(str(EXAMPLES / f"{name}.py"))["work"](rank, *given)
 
 
 @pytest.fixture
 def printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """What an example prints as a command with two processes; PyTorch is imported once, not in each of them."""
+    """Return the output of an example with two processes; PyTorch is imported once for both."""
     multiprocessing.set_forkserver_preload(["closecall.nn"])
 
     def run(name: str) -> str:

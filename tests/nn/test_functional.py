@@ -42,7 +42,7 @@ def reduced(name: str, **more: Any) -> Any:
 
 @st.composite
 def batches(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray | None, dict[str, Any]]:
-    """Losses with many ties, masses that are multiples of a half or absent, and counts that fit them."""
+    """Return losses with many ties, masses that are multiples of a half or absent, and suitable counts."""
     size = draw(st.integers(1, 20))
     value = st.one_of(st.integers(0, 4).map(lambda v: v / 2), st.floats(0, 50))
     losses = np.array(draw(st.lists(value, min_size=size, max_size=size)))
@@ -147,7 +147,7 @@ def test_vmap_is_a_loop(name: str) -> None:
 
 
 def every(losses: Any, mass: Any = None) -> Any:
-    """One aggregate of each way to select, since tracing takes seconds; test_options.py traces each of them alone."""
+    """Test one aggregate for each kind of selection, because tracing takes seconds; test_options.py traces all."""
     names = ("average", "maximal", "top", "close", "ranked_range")
     return torch.stack([reduced(name)(losses, mass) for name in names])
 

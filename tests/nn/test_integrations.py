@@ -40,7 +40,7 @@ def make_loss() -> Any:
 
 
 def plain() -> Any:
-    """What all of them have to equal: parameters after two epochs."""
+    """Return the parameters after two epochs of a plain loop, which all integrations must reproduce."""
     (inputs, targets), model, loss = make_data(), make_model(), make_loss()
     schedule, optimizer = KDecay(loss, STEPS), torch.optim.SGD(model.parameters(), lr=RATE)
     for _ in range(EPOCHS):

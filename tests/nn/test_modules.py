@@ -140,7 +140,7 @@ def test_memory_is_saved_and_left_alone_in_evaluation() -> None:
 
 @pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
 def test_nothing_is_remembered_without_gradients(without: Any) -> None:
-    """A validation loop that forgets to put the loss in evaluation mode, as a Trainer cannot but do."""
+    """A validation loop may leave the loss in training mode, as a Trainer always does."""
     seen, shown = random_losses(48), 9 + random_losses(48, seed=1)
     remembering, spoilt = (nn.CloseK(0.2, memory="global", memory_size=64, threshold=LOG2) for _ in range(2))
     for batch, other in zip(seen.split(16), shown.split(16), strict=True):

@@ -1,4 +1,4 @@
-"""The reducers' options against slow definitions of their own, on random input, on every path."""
+"""The options of reducers against slow definitions, on random input and on every path."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ from closecall.nn import general, plan, quick  # noqa: E402
 
 
 def smallest(keys: list[float], mass: list[float], wanted: float) -> np.ndarray:
-    """Weights of the mass with the smallest keys, group of equal keys by group."""
+    """Return the weights of the smallest keys, one group of equal keys at a time."""
     weights, left = np.zeros(len(keys)), wanted
     for key in sorted(set(keys)):
         group = [place for place, each in enumerate(keys) if each == key]
@@ -56,7 +56,7 @@ def slow_row(name: str, losses: Any, mass: Any, k: Any, m: Any, options: dict[st
 
 
 def slow_weights(name: str, losses: Any, mass: Any, mask: Any, dim: Any, **options: Any) -> np.ndarray:
-    """Weights by plain loops: one selection for each place in the dimensions that are not ranked."""
+    """Return weights by plain loops, with one selection for each position in the dimensions that are not ranked."""
     k, m = options.pop("k", None), options.pop("m", None)
     mass = (np.ones(losses.shape) if mass is None else mass) * (np.ones(losses.shape) if mask is None else mask)
     ranked = range(losses.ndim) if dim is None else [each % losses.ndim for each in np.atleast_1d(dim)]

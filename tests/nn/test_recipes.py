@@ -1,4 +1,4 @@
-"""Conventions in use, written out by hand, against the reducers that replace them: values and gradients."""
+"""Common conventions, written by hand, against the reducers that replace them: values and gradients."""
 
 import math
 from functools import partial
@@ -24,14 +24,14 @@ def segmentation(seed: int, ignored: float = 0.2) -> tuple[Any, Any]:
 
 
 def ohem(logits: Any, targets: Any, chance: float, least: int) -> Any:
-    """Pixels whose own class has less than this chance; if they are too few, the worst ones."""
+    """Select pixels whose class has less than this probability; if there are too few, the worst pixels."""
     losses = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none")[targets != IGNORED]
     hard = losses[losses > -math.log(chance)]
     return hard.mean() if len(hard) >= least else losses.topk(min(least, len(losses))).values.mean()
 
 
 def ohem_by_image(logits: Any, targets: Any, chance: float, least: int) -> Any:
-    """The same in each image; the mean over all pixels chosen."""
+    """Do the same in each image, with the mean over all selected pixels."""
     chosen = []
     for image, labels in zip(logits, targets, strict=True):
         losses = F.cross_entropy(image[None], labels[None], ignore_index=IGNORED, reduction="none")[0]
@@ -42,13 +42,13 @@ def ohem_by_image(logits: Any, targets: Any, chance: float, least: int) -> Any:
 
 
 def top_k_percent(logits: Any, targets: Any, percent: float) -> Any:
-    """The largest losses of all voxels, as medical segmentation takes them."""
+    """Average the largest losses of all voxels, as in medical segmentation."""
     losses = F.cross_entropy(logits, targets, reduction="none").flatten()
     return losses.sort(descending=True).values[: round(len(losses) * percent / 100)].mean()
 
 
 def single_shot(logits: Any, targets: Any) -> Any:
-    """Class losses of anchors: all positives, three negatives for each of them, divided by the positives."""
+    """Sum the losses of all positives and three negatives for each, divided by the number of positives."""
     total, found = 0.0, 0
     for anchors, labels in zip(logits, targets, strict=True):
         losses = F.cross_entropy(anchors.T, labels, reduction="none")
@@ -61,7 +61,7 @@ def single_shot(logits: Any, targets: Any) -> Any:
 
 
 def small_losses(logits: Any, targets: Any, forget: float) -> Any:
-    """The share of a batch with the smallest losses: what label noise is least likely to have touched."""
+    """Average the smallest losses of a batch, which label noise is least likely to affect."""
     losses = F.cross_entropy(logits, targets, reduction="none")
     keep = len(losses) - round(forget * len(losses))
     return losses[losses.argsort()[:keep]].mean()

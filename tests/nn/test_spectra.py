@@ -1,4 +1,4 @@
-"""Members of the families as reducers: the core's weights, values and gradients that belong together."""
+"""Members of families as reducers: weights as in the core, and consistent values and gradients."""
 
 import numpy as np
 import pytest

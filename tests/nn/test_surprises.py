@@ -1,4 +1,4 @@
-"""What once surprised users of the reducers: each of these was wrong, silent or an error."""
+"""Former surprises for users of the reducers: each of these was once wrong or an error."""
 
 import math
 import subprocess

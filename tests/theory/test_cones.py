@@ -16,7 +16,7 @@ Row = tuple[Fraction, ...]
 
 
 def reduced(rows: Sequence[Row]) -> tuple[list[list[Fraction]], list[int]]:
-    """Gaussian elimination in fractions: the reduced rows that are not zero, and their pivots."""
+    """Return the non-zero rows after Gaussian elimination in fractions, and their pivots."""
     table, pivots = [list(row) for row in rows], []
     for column in range(len(rows[0]) if rows else 0):
         depth = len(pivots)
@@ -74,7 +74,7 @@ def test_cones_equal_exact_fractions(d, n, size):
 
 
 def fewest_by_highs(X, y):
-    """The textbook programme: a binary variable pays for each example whose margin is below one."""
+    """Solve the textbook programme, with a binary variable for each example whose margin is below one."""
     n, d = X.shape
     limit = 1e3
     rows = np.hstack([X, np.ones((n, 1))]) * y[:, None]
@@ -100,7 +100,7 @@ def test_cones_equal_a_mixed_integer_programme(d, n):
 
 
 def test_a_pass_proves_its_target_and_no_more():
-    """Below the minimum a pass has no survivor, above it ends with a classifier; without time it says nothing."""
+    """Below the minimum no cone survives a pass, above it a pass finds a classifier; without time neither is known."""
     rng = np.random.default_rng(1)
     vectors = rng.normal(size=(60, 4))
     weights = np.ones(60)
@@ -116,7 +116,7 @@ def test_a_pass_proves_its_target_and_no_more():
 
 @pytest.mark.parametrize("seed", range(6))
 def test_pairs_never_promise_more_errors_than_a_classifier_of_the_cone_makes(seed):
-    """Random classifiers of random narrow cones, counted on the examples; and pairs do promise something."""
+    """Count the errors of random classifiers in random narrow cones; pairs must raise some bounds."""
     rng = np.random.default_rng([9, seed])
     X, y = rng.integers(0, 5, (80, 3)) + 0.3 * seed * rng.normal(size=(80, 3)), rng.choice([-1.0, 1.0], 80)
     vectors, weights = np.column_stack([X, np.ones(80)]) * y[:, None], rng.integers(1, 4, 80).astype(float)
@@ -138,7 +138,7 @@ def test_pairs_never_promise_more_errors_than_a_classifier_of_the_cone_makes(see
 
 @pytest.mark.parametrize("seed", range(4))
 def test_cones_equal_enumeration_whatever_the_weights(seed):
-    """Neither a unit of weight nor a fraction of it is lost where cones are left: far start, no row twice."""
+    """No weight is lost if cones remain: from a poor start, without repeated rows."""
     rng = np.random.default_rng([7, seed])
     X, y = rng.normal(size=(36, 3)), rng.choice([-1, 1], 36)
     for mass in (np.ones(36), rng.random(36) / 100):
@@ -149,7 +149,7 @@ def test_cones_equal_enumeration_whatever_the_weights(seed):
 
 
 def test_few_rows_are_enumerated():
-    """Ten and twelve values of two columns: cones take a thousand times as long as the sixty rows in all threes."""
+    """With few distinct values, cones take a thousand times as long as enumerating sixty rows."""
     rng = np.random.default_rng(3)
     X = np.column_stack([rng.integers(0, 10, 60), rng.integers(0, 2, 60), rng.integers(0, 12, 60)])
     found = minimum_errors(X, rng.choice([-1, 1], 60))
@@ -158,7 +158,7 @@ def test_few_rows_are_enumerated():
 
 
 def test_a_start_is_an_upper_bound():
-    """Without time only the start is known, and least squares, which six far examples turn away, if it is better."""
+    """Without time the result is the start or least squares, whichever is better; six outliers mislead the latter."""
     rng = np.random.default_rng(2)
     X = np.vstack([rng.normal(size=(60, 3)), rng.normal(size=(6, 3)) * 0.1 + [40.0, 0, 0]])
     y = np.where(X[:, 0] > 0, 1, -1)
@@ -174,7 +174,7 @@ def test_a_start_is_an_upper_bound():
 @pytest.mark.shared_data
 @pytest.mark.parametrize(("name", "samples", "expected"), [("haberman", 306, 66), ("blood", 748, 151)])
 def test_published_minima(shared_data: Path, name: str, samples: int, expected: int):
-    """He and Little (2023) have 66 too, 21.6 %; for blood transfusion 19.0 %, below what is proven here, 20.2 %."""
+    """He and Little (2023) also report 66, 21.6 %; for blood transfusion 19.0 %, below the 20.2 % proven here."""
     blood = shared_data / "openml100" / "10101_blood-transfusion-service-center.csv.gz"
     data = load_dataset(str(blood)) if name == "blood" else load_dataset(name, data_dir=shared_data)
     X, y = np.asarray(data.X, dtype=float), data.signs()

@@ -1,4 +1,4 @@
-"""The paper's Lemmas and theorems on exact minimisers of finite families, and where their wording is too loose.
+"""The paper's lemmas and theorems on exact minimisers of finite families, and where their wording is too loose.
 
 A family is a finite set of classifiers, given by the margins of its members; alpha = 0 and one constant M for all.
 """
@@ -25,7 +25,7 @@ SCALES = (0.1, 1.0, 5.0)
 
 
 def values_of(family, loss, k, mass, constant):
-    """Close-k values of the members (members,), written out for all at once; k is a mass. One is the package's too."""
+    """Return the close-k values of all members (members,), with k as a mass; one is compared with the package."""
     losses, threshold = get_loss(loss).value(family), get_loss(loss).threshold
     weights = get_aggregate("close").weigh(losses, mass, threshold, np.asarray(k), np.asarray(0.0))
     values = (weights * losses).sum(axis=1) + constant * ((mass - weights) * (family <= 0)).sum(axis=1)
@@ -43,7 +43,7 @@ def minimisers(values, constant):
 
 
 def line_family(rng):
-    """All dichotomies that a threshold makes on points of a small lattice, at several scales; points may repeat."""
+    """Return all dichotomies by thresholds on points of a small lattice, at several scales; points may repeat."""
     x = rng.integers(0, 4, rng.integers(3, 9)).astype(float)
     y = rng.choice([-1, 1], x.size)
     cuts = np.concatenate([np.unique(x) - 0.5, [x.max() + 0.5], rng.choice(x, 1)])  # the last one runs through points
@@ -52,7 +52,7 @@ def line_family(rng):
 
 
 def sign_family(rng):
-    """Some of all dichotomies of a small set, at any distance from the boundary: ties and zero margins abound."""
+    """Return some dichotomies of a small set at any distance from the boundary, with many ties and zero margins."""
     n = rng.integers(2, 8)
     signs = np.array(list(itertools.product([-1, 1], repeat=n)))
     signs = rng.permutation(signs)[: rng.integers(2, 13)]
@@ -61,7 +61,7 @@ def sign_family(rng):
 
 
 def all_dichotomies_family(rng):
-    """Every dichotomy of a small set, each at its own distances; the least number of errors is zero."""
+    """Return every dichotomy of a small set, each at its own distances; the smallest number of errors is zero."""
     n = rng.integers(2, 5)
     signs = np.array(list(itertools.product([-1, 1], repeat=n)))
     return np.concatenate([scale * signs * rng.choice([0.5, 1.0, 2.0], signs.shape) for scale in SCALES[:2]])
@@ -110,7 +110,7 @@ def test_lemmas_on_exact_minimisers(loss, kind):
 
 
 def test_lemma_k_is_tight():
-    """k - 1 errors too many do occur: one far error costs M, k errors at the boundary cost T each."""
+    """k - 1 additional errors do occur: one outlier costs M, and k errors at the boundary cost T each."""
     for k in (2, 3, 5):
         far, near = np.full(k + 1, 1e-3), np.full(k + 1, -1e-3)
         far[0], near[0] = -50.0, 60.0
@@ -204,7 +204,7 @@ def test_one_vs_rest_can_be_best_in_every_part_and_wrong_together(middle, combin
 
 
 def test_the_generalisation_bound_needs_l_over_m():
-    """L counts in units of M: with M < 1 the paper's L + k - 1 falls below the errors, with M > 1 it says little."""
+    """L is in units of M: with M < 1 the paper's L + k - 1 is below the errors, with M > 1 it is loose."""
     family, k, mass = np.full((1, 10), -0.05), 1.0, np.ones(10)
     threshold = math.log(2)
     constant = float(get_loss("logistic").value(family).max())

@@ -24,7 +24,7 @@ def errors_of(scores, y, mass):
 
 
 def intercept_by_trial(scores, y, mass):
-    """Slow twin: try the middle of every gap between scores that count, widest first, and then both ends."""
+    """Slow reference: try the middle of every gap between scores that count, widest first, then both ends."""
     places = np.unique(scores[mass > 0])
     gaps = sorted(itertools.pairwise(places), key=lambda gap: (gap[0] / 2 - gap[1] / 2, gap[0]))
     reach = max(places[-1] - places[0], 1)
@@ -86,7 +86,7 @@ def separable(vectors):
 
 
 def minimum_by_trial(X, y, mass):
-    """Slow twin: leave out sets of examples, lightest first, until a linear programme separates the others."""
+    """Slow reference: leave out sets of examples, lightest first, until a linear programme separates the others."""
     vectors = np.hstack([X, np.ones((len(y), 1))]) * y[:, None]
     subsets = np.array(list(itertools.product([False, True], repeat=len(y))))
     weights = subsets @ mass
@@ -99,7 +99,7 @@ def check(optimum, X, y, mass):
 
 
 def lattice_problem(rng, n, d, size):
-    """Few places for many points: repeated, collinear and coplanar ones abound."""
+    """Return many points in few places, with many repeated, collinear and coplanar points."""
     X = rng.integers(0, size, size=(n, d)).astype(float)
     y = np.where(rng.random(n) < 0.5, 1, -1)
     y[:2] = -1, 1
@@ -128,7 +128,7 @@ def test_mass_is_copies_and_order_is_irrelevant():
 
 
 def test_the_minimum_does_not_depend_on_the_frame():
-    """Decimals blur collinear points in the last bits, and a sheared frame more so: the answer stays."""
+    """Decimals, and a sheared frame even more, perturb collinear points in the last bits; the result is the same."""
     rng = np.random.default_rng(4)
     X, y, mass = lattice_problem(rng, 60, 3, 4)
     expected = minimum_errors(X, y, mass)
@@ -141,7 +141,7 @@ def test_the_minimum_does_not_depend_on_the_frame():
 
 
 def test_errors_do_not_hang_on_the_last_bits():
-    """Under w = (1, 1, 1) the first two rows score 0.1 both; cancellation tells them apart, and must not."""
+    """With w = (1, 1, 1) the first two rows both score 0.1; cancellation must not separate them."""
     X = np.array([[1e8, 0.1, -1e8], [0, 0.1, 0], [1e8, 0, 0], [0, 1, 0], [0, 0, 1e8]])
     task = _reduce(X, np.array([-1, 1, 1, 1, 1]), np.ones(5))
     assert task.columns.tolist() == [0, 1, 2]
@@ -175,7 +175,7 @@ def test_separable_data_have_no_errors(d):
 
 
 def test_points_on_a_line_or_plane_are_split_within_it():
-    """All on one line inside space: the best plane turns about a point of the line, not through it."""
+    """All points are on one line in space: the best plane crosses the line at a point."""
     steps = np.arange(8.0)
     X = np.column_stack([steps, 2 * steps, 3 - steps])
     assert minimum_errors(X, np.where(steps < 3, -1, 1)).errors == 0
@@ -188,7 +188,7 @@ def test_points_on_a_line_or_plane_are_split_within_it():
 
 @pytest.mark.parametrize(("method", "budgets"), [("milp", (1e-9, 0.3, 2.0)), ("cones", (1e-9, 0.02, 60.0))])
 def test_without_time_there_is_still_a_bound_from_below(method, budgets):
-    """In three features enumeration knows the truth, which the bounds must enclose however little time there is."""
+    """With three features enumeration gives the minimum, which the bounds must enclose for any time limit."""
     rng = np.random.default_rng(7)
     X = rng.normal(size=(120, 3))
     y = np.where(X[:, 0] + rng.normal(size=120) > 0, 1, -1)
@@ -231,7 +231,7 @@ def test_a_cover_is_the_lightest_of_all_subsets(weights):
 
 
 def test_half_planes_know_antiparallel_from_parallel():
-    """Directions within the tolerance of each other, on either side of the line where angles wrap round."""
+    """Use directions within the tolerance of each other, on both sides of the line where angles wrap around."""
     tiny = 1e-17
     upward = np.array([[1.0, tiny], [-1.0, tiny], [0.0, 1.0]])
     assert densest_hemisphere(upward, np.array([2.0, 3.0, 4.0]), 1e-9)[0] == 2

@@ -1,4 +1,4 @@
-"""The searches against models fitted by hand: what starts where, what is scored, and what the baseline is."""
+"""Compare the searches with models fitted by hand: their starts, their scores and their baseline."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def test_no_model_starts_from_one_that_saw_its_test_rows(aggregate: str, monkeyp
     real = race.fit_models
     monkeypatch.setattr(race, "fit_models", spied)
     AggregateLossClassifierCV(aggregate=aggregate, **QUICK).fit(X, y)
-    assert (warm > 0) == (aggregate in ("close_decay", "atk"))  # what depends on its start is always cold
+    assert (warm > 0) == (aggregate in ("close_decay", "atk"))  # problems that depend on their start always start cold
 
 
 def test_each_fold_judges_what_the_other_folds_prefer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def test_m_is_searched(aggregate: str) -> None:
 
 
 def test_m_is_fitted_and_reported() -> None:
-    """A fifth of the rows lies on the wrong side: what trims them is right everywhere else."""
+    """A fifth of the rows lies on the wrong side; a model that trims them is right everywhere else."""
     X = np.concatenate([np.linspace(-2, -0.1, 80), np.linspace(0.1, 2, 80), [-4.0] * 20, [4.0] * 20])[:, None]
     y, mixed = np.repeat([0, 1, 1, 0], [80, 80, 20, 20]), np.random.default_rng(0).permutation(200)
     model = AggregateLossClassifierCV(aggregate="trimmed", alphas=(1e-3,), ms=(0.2,), guard=0, max_iter=300)
@@ -145,7 +145,7 @@ def test_m_is_fitted_and_reported() -> None:
 
 
 def test_an_exact_intercept_that_is_taken_is_fitted() -> None:
-    """Few positives, just below many negatives: the average's threshold is wrong, and nothing else is."""
+    """Few positives just below many negatives: only the threshold of the average is wrong."""
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.uniform(-1, 0.05, 40), rng.uniform(0, 1, 460)])[:, None]
     y = np.repeat([1, 0], [40, 460])
@@ -245,7 +245,7 @@ def test_groups_stay_together() -> None:
 
 
 def test_a_scorer_without_weights() -> None:
-    """Whole weights are written out as copies, others are refused with a warning: never a TypeError."""
+    """Rows with whole weights are repeated, other weights cause a warning, and there is never a TypeError."""
     X, y = plain(90)
 
     def right(model: Any, X: Any, y: Any) -> float:
@@ -285,7 +285,7 @@ def test_scores_of_probabilities_need_a_calibration() -> None:
 
 
 def heavy(samples: int = 4000) -> tuple[np.ndarray, np.ndarray]:
-    """Columns with heavy tails, of whose logarithms the label is a noisy threshold: short runs end far from settled."""
+    """Columns with heavy tails; the label is a noisy threshold of their logarithms. Short runs do not converge."""
     rng = np.random.default_rng(0)
     Z = rng.normal(size=(samples, 5))
     X = np.column_stack([np.exp(3 * Z[:, :3]), Z[:, 3], Z[:, 4] > 0.5])
@@ -299,7 +299,7 @@ def test_the_choice_is_fitted_until_it_settles() -> None:
     settings: dict[str, Any] = {"alphas": (1e-3,), "ks": (0.1,), "guard": 0, "solver": "algorithm1"}
     short = CloseKClassifierCV(max_iter=30, **settings).fit(X, y)
     assert short.aggregate_ == "close_decay"
-    assert 30 < short.n_iter_.max() < 300  # it went on, and then it stopped by itself
+    assert 30 < short.n_iter_.max() < 300  # it continued, and then stopped by itself
     cut = solve(X, np.where(y, 1, -1), [Problem("logistic", "close_decay", 0.1, 1e-3)], max_iter=30, tol=1e-3)
     right = ((X @ cut.coef[0] + cut.intercept[0] > 0) == y).mean()
     assert short.score(X, y) > right + 0.01

@@ -1,4 +1,4 @@
-"""The diagnosis reads each of the paper's cases where it was made; the displays draw what they say."""
+"""The diagnosis detects each of the paper's cases in data made for it; the displays draw the right numbers."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_units_do_not_matter_and_text_has_five_lines() -> None:
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_any_aggregate_may_be_tried() -> None:
-    """Against scikit-learn's own folds of these rows; among far outliers close-k gains, and so does trimming."""
+    """Compare with scikit-learn's own folds; with distant outliers, close-k and trimming both gain."""
     X, y = line(*EVEN, (-40.0, -20.0, 20, 1))
     usual = diagnose(X, y)
     assert usual.tried == "close-k"

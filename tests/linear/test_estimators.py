@@ -1,4 +1,4 @@
-"""The classifiers as scikit-learn citizens: the full estimator checks, pipelines, searches, routing, names, copies."""
+"""The classifiers work with scikit-learn: estimator checks, pipelines, searches, routing, feature names, clones."""
 
 import pickle
 import warnings
@@ -28,7 +28,7 @@ from closecall import (
     CloseKClassifierCV,
 )
 
-#: Runs are short on purpose; that they say so is tested in test_answers.py.
+#: Runs are short on purpose; test_answers.py tests that they warn.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 SMALL = {"alphas": (1.0,), "ks": (0.3,), "cv": 2, "max_iter": 9}
@@ -40,7 +40,7 @@ def easy(samples: int = 120, **more: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_check_estimator_without_expected_failures() -> None:
-    """Of one classifier; gate/test_scikit_learn.py has the others."""
+    """Check one classifier; gate/test_scikit_learn.py checks the others."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # runs are short on purpose
         warnings.simplefilter("ignore", sklearn.exceptions.SkipTestWarning)
@@ -163,7 +163,7 @@ def test_copies(kind: Any) -> None:
 @pytest.mark.parametrize("form", ["ovr", "softmax", "top_two"])
 @pytest.mark.parametrize("classes", [2, 3])
 def test_to_sklearn_predicts_the_same(loss: str, aggregate: str, form: str, classes: int) -> None:
-    """What is logistic regression stays it, with its own probabilities; the rest is a machine without any."""
+    """Logistic regression stays logistic regression, with its probabilities; all others become a LinearSVC."""
     X, y = make_blobs(150, centers=classes, n_features=3, cluster_std=4, random_state=1)
     if (loss, form, classes) == ("hinge", "softmax", 3):
         return  # refused
@@ -185,7 +185,7 @@ def test_logistic_regression_has_the_probabilities_of_scikit_learns(form: str, c
     peer = LogisticRegression(C=2.0, tol=1e-10, max_iter=1000)
     expected = (OneVsRestClassifier(peer) if (form, classes) == ("ovr", 4) else peer).fit(X, y).predict_proba(X)
     model = AggregateLossClassifier(alpha=0.5, multiclass=form, tol=1e-7)
-    assert hasattr(model, "predict_proba") == (form != "top_two")  # of several classes that would not be it
+    assert hasattr(model, "predict_proba") == (form != "top_two")  # the top-two form is not logistic regression
     np.testing.assert_allclose(model.fit(X, y).predict_proba(X), expected, atol=1e-5)
     np.testing.assert_allclose(model.to_sklearn().predict_proba(X), expected, atol=1e-5)
     kept = CloseKClassifierCV(alphas=[0.5], guard=50, multiclass="top_two", tol=1e-6).fit(X, y)
@@ -216,7 +216,7 @@ def test_what_is_not_logistic_regression_names_calibration(model: Any) -> None:
 
 
 def test_a_whole_number_that_is_a_float_says_how_it_is_read() -> None:
-    """1.0 is all, 1 is one: alone it warns, among fractions and in what takes no k it is clear."""
+    """k=1.0 means all examples and warns, except among other fractions and for aggregates without k."""
     X, y = easy()
     words = "k=1.0 is a fraction: all examples. Pass the int k=1 for one example, or k=None"
     with pytest.warns(UserWarning, match=words) as told:
@@ -251,7 +251,7 @@ def test_boundary_distance_is_euclidean() -> None:
     distances = model.boundary_distance(X)
     assert (distances >= 0).all()
     rng = np.random.default_rng(0)
-    for row in range(0, 90, 10):  # no point nearer than the distance is predicted otherwise, some just beyond is
+    for row in range(0, 90, 10):  # the prediction changes only beyond the distance
         steps = rng.normal(size=(4000, 2))
         steps /= np.linalg.norm(steps, axis=1, keepdims=True)
         assert set(model.predict(X[row] + 0.999 * distances[row] * steps)) == {model.predict(X[[row]])[0]}
@@ -279,7 +279,7 @@ def test_calibrated_probabilities(method: str, classes: int) -> None:
     model = CloseKClassifier(calibration=method, max_iter=90, random_state=0).fit(X, y)
     found = model.predict_proba(X)
     np.testing.assert_allclose(found.sum(axis=1), 1)
-    # Honest: of the examples given about p, about p have the label (bins of 100 or more, 4 standard errors).
+    # Calibrated: of the examples with probability near p, a share near p is positive (bins >= 100, 4 errors).
     for low in np.arange(0, 1, 0.25):
         rows = (found[:, 1] >= low) & (found[:, 1] < low + 0.25)
         if rows.sum() >= 100:

@@ -31,7 +31,7 @@ OWN, SPECTRUM = "my_middle", "my_spectrum"
 
 @pytest.fixture(autouse=True)
 def own_aggregate() -> Iterator[None]:
-    """Two that nobody here has heard of: from k / 2 to 3 / 4 of the mass by the smallest losses, and a spectrum."""
+    """Register two new aggregates: from k / 2 to 3 / 4 of the mass by the smallest losses, and a spectrum."""
 
     def weigh(losses: np.ndarray, mass: np.ndarray, threshold: float, k: np.ndarray, m: np.ndarray) -> np.ndarray:
         return take_smallest(losses, mass, 0.75 * mass.sum()) - take_smallest(losses, mass, k / 2)
@@ -53,7 +53,7 @@ def masses(kind: str) -> np.ndarray:
 
 
 def by_definition(losses_of: Callable[[float], np.ndarray], item: Problem, mass: np.ndarray, threshold: float) -> float:
-    """The derivative along a line of ``weights . losses`` with the weights held; ``losses_of(t)`` are the losses."""
+    """Return the derivative of ``weights . losses`` along a line, with fixed weights, given ``losses_of(t)``."""
     inside = mass > 0
     weights = AGGREGATES[item.aggregate].weights(
         losses_of(0.0)[inside], threshold=threshold, k=item.k, m=item.m, mass=mass[inside]
@@ -92,7 +92,7 @@ def test_two_classes(name: str, loss: str, kind: str, monkeypatch: pytest.Monkey
 
 
 def stepping(ready: Any, item: Problem, c: np.ndarray) -> np.ndarray:
-    """The gradient that a step of the batched solver takes, without the penalty."""
+    """Return the gradient of a step of the batched solver, without the penalty."""
     k, m = AGGREGATES[item.aggregate].counts(item.k, item.m, ready.masses[0].total)
     rows = Rows(*(np.array([part]) for part in (item.loss, item.aggregate, 0, k, m, item.alpha, 1)))
     walk = Descent(ready.design, rows, ready.masses, c[None], 3, 8, 8)

@@ -1,4 +1,4 @@
-"""Members of the families in the solvers, the classifiers and the searches; SciPy judges the minima."""
+"""Members of the families in the solvers, the classifiers and the searches, compared with minima by SciPy."""
 
 from collections.abc import Callable, Iterator
 
@@ -20,7 +20,7 @@ ALPHA = 0.8
 
 
 def tilted_by_scipy(t: float) -> float:
-    """The least n / t * log(mean(exp(t * loss))) of the logistic loss, by differences alone."""
+    """Return the minimum of n / t * log(mean(exp(t * loss))) for the logistic loss, by finite differences."""
 
     def value(w: np.ndarray) -> float:
         losses = np.logaddexp(0, -Y * (X @ w[:-1] + w[-1]))
@@ -45,7 +45,7 @@ def test_a_smoothed_superquantile_tends_to_atk() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_smooth_members_settle_at_far_outliers_and_small_penalties(seed: int) -> None:
-    """Convex and smooth, and weights that are held step by step crawl there: they ended 5 % above the minimum."""
+    """Convex and smooth; updating fixed weights in turn converges slowly and once ended 5 % above the minimum."""
     rng = np.random.default_rng(seed)
     Z = rng.normal(size=(60, 6))
     y = np.where(Z @ rng.normal(size=6) + rng.normal(size=60) > 0, 1.0, -1.0)
@@ -68,7 +68,7 @@ EXPONENTIAL = "exponential"
 
 @pytest.fixture
 def exponential() -> Iterator[None]:
-    """A spectrum of one's own: the largest losses weigh most, falling by exp(-2) over the ranks."""
+    """A custom spectrum: the largest losses have the largest weights, which fall by exp(-2) over the ranks."""
     AGGREGATES[EXPONENTIAL] = spectrum(EXPONENTIAL, lambda u: np.expm1(-2 * u) / np.expm1(-2.0), convex=True)
     yield
     del AGGREGATES[EXPONENTIAL]
@@ -108,7 +108,7 @@ CASES: dict[str, Value] = {"superquantile(0.6,0.5)": smoothed, EXPONENTIAL: rank
 @pytest.mark.usefixtures("exponential")
 @pytest.mark.parametrize("name", CASES)
 def test_members_reach_the_minimum_that_scipy_finds(name: str) -> None:
-    """The solver and the classifier; of the risk that is not convex, SciPy goes on from where they ended."""
+    """Test the solver and the classifier; for the risk that is not convex, SciPy continues from their result."""
     value = objective_of(CASES[name])
     model = AggregateLossClassifier(aggregate=name, alpha=ALPHA, max_iter=400, tol=1e-4).fit(X, LABELS)
     solved = solve(X, Y, [Problem("logistic", name, alpha=ALPHA)], max_iter=400, settle=400)

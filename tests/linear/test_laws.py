@@ -1,4 +1,4 @@
-"""What must not matter: copies instead of weights, the order of the rows, the names of the classes."""
+"""Copies instead of weights, the order of the rows and the names of the classes must not matter."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from closecall.linear.splits import make_splits
 from closecall.linear.training import Training, arrange, check_training, row_hashes
 from reproduction.protocol import load_dataset
 
-#: Runs are short on purpose; that they say so is tested in test_answers.py.
+#: Runs are short on purpose; test_answers.py tests that they warn.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 QUICK = {"max_iter": 45, "tol": 1e-2}
@@ -123,10 +123,10 @@ def test_hashes_agree_over_types() -> None:
 
 
 def test_rounding_moves_no_row() -> None:
-    """Scaled tables differ in their last bits between processors: the order, the folds and the heat must not."""
+    """Scaled tables differ in their last bits between processors; the order, the folds and the heat must not differ."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(3000, 6)) * 10.0 ** np.arange(-3, 3)
-    X[:, 5] = rng.integers(-1, 2, 3000)  # centred, its zeros are rounding alone
+    X[:, 5] = rng.integers(-1, 2, 3000)  # after centring, its zeros are rounding errors
     X[::7, 4] = 0.0
     codes = rng.integers(0, 2, 3000)
     scaled = (X - X.mean(axis=0)) / X.std(axis=0)
@@ -149,7 +149,7 @@ PAPER = {
 
 
 def paper_choice(model: Any, aggregate: str) -> dict[str, Any]:
-    """Most correct on validation; equals go to the larger alpha, then to the larger k. Nothing the paper lacks."""
+    """Choose by validation accuracy as in the paper; ties go to the larger alpha, then to the larger k."""
     results = model.cv_results_
     fair = np.flatnonzero((results["param_aggregate"] == aggregate) & ~results["param_exact_intercept"])
     order = np.lexsort((results["param_k"][fair], results["param_alpha"][fair], results["mean_test_score"][fair]))

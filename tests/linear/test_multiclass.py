@@ -1,4 +1,4 @@
-"""More than two classes: the top-two margin keeps the paper's Lemma k, softmax breaks it; known answers."""
+"""More than two classes: the top-two margin keeps the paper's Lemma k, the softmax does not; known answers."""
 
 import itertools
 from typing import Any
@@ -19,14 +19,14 @@ from .joint_twin import value_and_gradient
 
 
 def family(seed: int, samples: int = 5, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
-    """Scores (models, samples, classes) of a finite family, each model at a scale of its own, and the codes."""
+    """Return scores (models, samples, classes) of random models, each with its own scale, and the codes."""
     rng = np.random.default_rng(seed)
     scales = np.exp(rng.normal(0, 2, (40, 1, 1)))
     return scales * rng.normal(size=(40, samples, classes)), rng.integers(0, classes, samples)
 
 
 def close_values(kind: str, loss: str, scores: np.ndarray, codes: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The close-k loss with one M for the whole family, and the errors, of every model."""
+    """Return the close-k loss of every model, with one M for all of them, and the errors."""
     losses = [individual_losses(kind, get_loss(loss), model, codes) for model in scores]
     threshold = threshold_of(kind, get_loss(loss))
     errors = np.array([(top_two_margins(model, codes) <= 0).sum() for model in scores])
@@ -58,7 +58,7 @@ def test_the_reference_agrees_with_the_packages_own_value() -> None:
 
 
 def test_softmax_breaks_lemma_k() -> None:
-    """A hesitant model without an error against a bold one with an error: with k = 1 the first must win."""
+    """A hesitant model without errors competes with a bold one that makes an error: with k = 1 the first must win."""
     hesitant = 0.01 * np.eye(3)
     bold = np.array([[0.0, 0.01, -9.0], [0.0, 9.0, 0.0], [0.0, 0.0, 9.0]])
     scores, codes = np.stack([hesitant, bold]), np.arange(3)
@@ -139,7 +139,7 @@ def test_top_two_in_a_search_and_with_other_losses() -> None:
 @pytest.mark.parametrize("kind", JOINT)
 @pytest.mark.parametrize("aggregate", ["close", "atk", "top", "trimmed"])
 def test_problems_together_are_problems_alone(kind: str, aggregate: str) -> None:
-    """The batch's gradients against one problem's at a time, of which the test above asks finite differences."""
+    """Compare the gradients of a batch with those of single problems, which the test above verifies."""
     rng = np.random.default_rng(1)
     X, codes = rng.normal(size=(30, 3)), np.arange(30) % 3
     masses = np.stack([rng.integers(0, 3, 30).astype(float), np.ones(30), rng.random(30) + 0.1])
@@ -156,7 +156,7 @@ def test_problems_together_are_problems_alone(kind: str, aggregate: str) -> None
 
 
 def test_a_step_over_all_examples_lowers_the_objective() -> None:
-    """Where every example counts and rivals do not change, the majoriser lies above: from anywhere a step goes down."""
+    """If every example counts and rivals do not change, the majoriser is an upper bound and every step descends."""
     rng = np.random.default_rng(3)
     X, codes, mass = rng.normal(size=(40, 3)), np.arange(40) % 3, np.ones(40)
     design = make_design(X, -mass, mass[None], fit_intercept=True, penalize=False, dtype=np.float64)
@@ -171,7 +171,7 @@ def test_a_step_over_all_examples_lowers_the_objective() -> None:
 
 @pytest.mark.parametrize("kind", JOINT)
 def test_solved_together_is_solved_alone(kind: str) -> None:
-    """What problems share (the convex first third, of one fold, loss and alpha) is not shared by others."""
+    """Problems share the convex first third only within one fold, loss and alpha."""
     rng = np.random.default_rng(2)
     X, codes = rng.normal(size=(60, 3)), np.arange(60) % 3
     X[np.arange(60), codes] += 1

@@ -1,4 +1,4 @@
-"""Every parameter of every linear classifier changes something, or the reason why it does not is written here."""
+"""Every parameter of every linear classifier changes something, or a reason why it does not is given here."""
 
 import contextlib
 import io
@@ -24,7 +24,7 @@ ESTIMATORS: dict[type, dict[str, Any]] = {
     CloseKClassifierCV: SEARCH,
 }
 PAIRS = [(np.arange(0, 120), np.arange(120, 160)), (np.arange(40, 160), np.arange(0, 40))]
-#: parameter -> (what else is set, the value it is changed to); a string says why a change must not matter.
+#: parameter -> (what else is set, the value it is changed to); a string states why a change must not matter.
 CHANGES: dict[str, tuple[dict[str, Any], Any] | str] = {
     "loss": ({}, "hinge"),
     "aggregate": ({}, "atk"),
@@ -63,7 +63,7 @@ def data(classes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def outcome(model: Any, classes: int, twice: bool) -> dict[str, Any]:
-    """Whatever a user can see of a fitted model: its arrays, its scores, its choice, and what it printed."""
+    """Return everything a user can see of a fitted model: arrays, scores, the choice, and printed text."""
     X, y = data(classes)
     with contextlib.redirect_stdout(io.StringIO()) as printed, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # short runs on purpose
@@ -127,7 +127,7 @@ UNUSED: list[tuple[dict[str, Any], int, str, Any]] = [
 def test_a_parameter_that_is_not_used_changes_nothing(
     settings: dict[str, Any], classes: int, name: str, value: Any
 ) -> None:
-    """As the documentation of each says: "only used by", "only used with"."""
+    """The documentation of each states "only used by" or "only used with"."""
     first, second = (AggregateLossClassifier(**ONE | settings | more) for more in ({}, {name: value}))
     assert same(outcome(first, classes, False), outcome(second, classes, False))
 

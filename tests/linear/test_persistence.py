@@ -1,4 +1,4 @@
-"""Saved models: the same in a new process, and nothing but a clear error from a file that is not what it was."""
+"""A saved model is the same in a new process; a damaged or altered file raises a clear error."""
 
 import json
 import pickle
@@ -15,7 +15,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from closecall import AggregateLossClassifier, CloseKClassifier, CloseKClassifierCV, load_model
 
-#: Runs are short on purpose; that they say so is tested in test_answers.py.
+#: Runs are short on purpose; test_answers.py tests that they warn.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 MODELS = [
@@ -92,7 +92,7 @@ def test_every_flipped_byte_is_noticed_or_harmless(tmp_path: Path) -> None:
         spoiled[place] ^= 0x55
         path.write_bytes(bytes(spoiled))
         told = ""
-        try:  # bytes of the archive's own bookkeeping (dates) carry nothing
+        try:  # some bytes, such as dates in the archive, do not matter
             again = load_model(path)
         except ValueError as error:
             told = str(error)

@@ -1,4 +1,4 @@
-"""The cross-validated classifiers: what is raced, what the guard takes, and what they say about it."""
+"""The cross-validated classifiers: which settings run, which ones pass the guard, and what is reported."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def test_the_guard_takes_a_real_gain_and_says_so() -> None:
 
 
 def test_outlier_rows_neither_choose_nor_judge() -> None:
-    """Outlier rows with the label of the other side: logistic regression gets them right, and they would say so."""
+    """Outliers have the label of the other side; logistic regression classifies them correctly at others' expense."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(300, 8)), np.arange(300) % 2
     X[:, :3] += 1.2 * y[:, None]
@@ -69,7 +69,7 @@ def test_which_rows_judge_depends_on_no_representation(seed: int) -> None:
 
 
 def test_the_guard_is_rarely_fooled_by_noise() -> None:
-    """Labels without any structure: whatever looks better is luck, and `average` should keep its place."""
+    """With random labels, any gain is luck, and `average` should be kept."""
     left = 0
     for seed in range(12):
         rng = np.random.default_rng(seed)
@@ -114,16 +114,16 @@ def test_results_agree_with_a_model_fitted_by_hand() -> None:
     model = AggregateLossClassifierCV(
         aggregate="atk", alphas=(1.0,), ks=(50,), cv=[(train, test)], guard=0, max_iter=300
     ).fit(X, y)
-    # A search runs its steps and does not settle: only what it takes does.
+    # A search does not settle its models; only the chosen one is settled.
     found = solve(X[train], np.where(y[train], 1, -1), [Problem("logistic", "atk", 50, 1.0)], max_iter=300, tol=1e-3)
     hand = ((X[test] @ found.coef[0] + found.intercept[0] > 0) == y[test]).mean()
     place = [p["aggregate"] for p in model.cv_results_["params"]].index("atk")
-    # Two of fifty rows: steps that have not settled end elsewhere in float32, without the compiled kernel above all.
+    # Two of fifty rows: steps that have not converged end elsewhere in float32, above all without the kernel.
     assert model.cv_results_["split0_test_score"][place] == pytest.approx(hand, abs=0.041)
 
 
 def test_the_baseline_is_logistic_regression_whatever_the_loss() -> None:
-    """With a guard that nothing passes a search among hinge losses is scikit-learn's model; their average races."""
+    """With a guard that nothing passes, a search among hinge losses returns scikit-learn's model."""
     X, y = plain()
     model = AggregateLossClassifierCV(loss="hinge", guard=1000, alphas=(0.1, 10.0), ks=(0.3,), max_iter=60).fit(X, y)
     theirs = LogisticRegression(C=1 / model.alpha_, tol=1e-8).fit(X, y)

@@ -1,4 +1,4 @@
-"""A fit holds its certificate or warns; what the warning advises works where it promises to."""
+"""A fit has a certificate or warns, and the advice of the warning works."""
 
 import warnings
 from typing import Any
@@ -44,7 +44,7 @@ def test_a_fit_is_converged_or_warns(aggregate: str, classes: str) -> None:
 
 
 def far_from_settled() -> tuple[np.ndarray, np.ndarray]:
-    """Sparse rows, whose ramps nobody narrows."""
+    """Sparse rows, for which ramps are not narrowed."""
     X, y = plain()
     return sparse.csr_matrix(X), y
 
@@ -58,7 +58,7 @@ def test_a_short_run_of_sparse_rows_warns(aggregate: str) -> None:
 
 @pytest.mark.parametrize("multiclass", ["ovr", "softmax"])
 def test_masses_and_alpha_may_have_any_scale(multiclass: str) -> None:
-    """Ten thousand times both is the same problem, and settling takes as long: it costs what the rows cost."""
+    """Masses and alpha times ten thousand are the same problem, and settling it must cost the same."""
     X, y = make_blobs(60, centers=3, n_features=8, cluster_std=6.0, random_state=0)
     light = AggregateLossClassifier(aggregate="atk", k=0.3, multiclass=multiclass, max_iter=100).fit(X, y)
     heavy = AggregateLossClassifier(aggregate="atk", k=0.3, multiclass=multiclass, max_iter=100, alpha=1e4)
@@ -94,7 +94,7 @@ def test_the_choice_of_a_search_holds_its_certificate_or_warns(guard: float, mon
 
 
 def test_where_zero_is_optimal_it_is_found_and_certified() -> None:
-    """The largest losses of a few examples are least where all are equal: objective k log 2, at w = 0."""
+    """The sum of the largest losses is smallest where all losses are equal: objective k log 2, at w = 0."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(100, 4)), np.arange(100) % 2
     model, told = fit(AggregateLossClassifier(aggregate="atk", k=10), X, y)
@@ -121,7 +121,7 @@ def test_what_would_be_ignored_or_misread_is_refused(settings: dict[str, Any], m
 
 
 def test_the_end_of_algorithm_1_is_moved_to_a_certified_point() -> None:
-    """Without that, its 300 steps end with a gap of 6e-3 here, and the fit warns."""
+    """Without this move, the 300 steps end with a gap of 6e-3 here, and the fit warns."""
     X, y = load_breast_cancer(return_X_y=True)
     model = CloseKClassifier(k=0.2, alpha=1.0, solver="algorithm1").fit(StandardScaler().fit_transform(X), y)
     assert model.converged_

@@ -13,7 +13,8 @@ import json
 import os
 import re
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -108,34 +109,17 @@ def read_model(path: str | PathLike[str], expected: type | None = None) -> Any:
     if expected is not None and not issubclass(kind, expected):
         raise ValueError(f"{name} holds a {header['class']}; load it with {header['class']}.load")
     try:
-        return _build(kind, header, _Stored(stored, budget))
+        return _build(kind, header, partial(_decode, arrays=stored, budget=budget))
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ValueError(f"{name} is not a model written by save ({error}); save it again") from None
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """The arrays of a file and the memory budget left for them; an array that is requested twice counts twice."""
-
-    arrays: dict[str, Array]
-    budget: Budget
-
-    def get(self, name: str, as_objects: bool) -> Array:
-        array = self.arrays[name]
-        if not as_objects:
-            return array
-        if array.dtype.kind != "U":
-            raise TypeError(f"{name!r} is declared as text")
-        self.budget.spend(array.size * TEXT_OBJECT + array.nbytes)
-        return array.astype(object)
-
-
-def _build(kind: Any, header: dict[str, Any], stored: _Stored) -> Any:
-    model = kind(**{key: _decode(value, stored) for key, value in header["params"].items()})
+def _build(kind: Any, header: dict[str, Any], decode: Callable[[Any], Any]) -> Any:
+    model = kind(**{key: decode(value) for key, value in header["params"].items()})
     for key, value in header["fitted"].items():
         if not re.fullmatch(r"[a-z][a-z0-9_]*_", key) or hasattr(kind, key):
             raise ValueError(f"{key!r} is not a fitted attribute")
-        setattr(model, key, _decode(value, stored))
+        setattr(model, key, decode(value))
     _check_fitted(model)
     return model
 
@@ -203,15 +187,23 @@ def _encode(value: Any, name: str, arrays: dict[str, Array]) -> Any:
     raise TypeError(f"{name} is a {type(value).__name__}, which is not plain data")
 
 
-def _decode(value: Any, stored: _Stored) -> Any:
+def _decode(value: Any, arrays: dict[str, Array], budget: Budget) -> Any:
+    """Return the data of :func:`_encode`; every array of text is charged to the memory budget, even a second time."""
+    decode = partial(_decode, arrays=arrays, budget=budget)
     if not isinstance(value, dict):
         return value
     kind = value["kind"]
     if kind == "scalar":
-        return _decode(value["value"], stored)[()]
+        return decode(value["value"])[()]
     if kind == "array":
-        return stored.get(value["name"], value["object"])
+        array = arrays[value["name"]]
+        if not value["object"]:
+            return array
+        if array.dtype.kind != "U":
+            raise TypeError(f"{value['name']!r} is declared as text")
+        budget.spend(array.size * TEXT_OBJECT + array.nbytes)
+        return array.astype(object)
     if kind == "dict":
-        return {_decode(key, stored): _decode(item, stored) for key, item in value["items"]}
-    items = [_decode(item, stored) for item in value["items"]]
+        return {decode(key): decode(item) for key, item in value["items"]}
+    items = [decode(item) for item in value["items"]]
     return tuple(items) if kind == "tuple" else items

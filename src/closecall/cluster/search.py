@@ -120,7 +120,7 @@ random_state
     def _in_passes(self, passes: Passes, survey: Survey, frame: Frame, labels: list[Any]) -> None:
         folds = self._folds()
         self.n_training_mass_ = total_mass(survey, frame)
-        entries = 1 << 22  # in the sample, which the in-memory search handles in seconds
+        entries = 1 << 22  # of the sample: 32 MiB as float64
         shares = shares_of({name: rows for name, (rows, _) in survey.labels.items()}, max(entries // frame.size, 50))
         shares = {label: min(0.5, share) for label, share in shares.items()}  # the other half is for the comparison
         dealt = deal(passes, frame, shares, folds)

@@ -81,7 +81,7 @@ class CompiledWalker:
         self.data, self.settings = data, settings
         self.schedules: dict[tuple[str, float, range], tuple[tuple[Array, ...], tuple[int | None, ...]]] = {}
         samples, height = len(data.rows), shape.layers[2][1]
-        # The activations and derivatives of a chunk, 2**16 floats, fit in the L2 cache; longer chunks are no faster.
+        # The activations and derivatives of a chunk, 2**16 floats, fit in the L2 cache; 512 samples suffice.
         room = 2**16 // (height + 2 * shape.hidden + shape.outputs)
         width = _whole(-(-samples // -(-samples // max(64, min(room, 512)))))
         chunks = -(-samples // width)

@@ -1,4 +1,4 @@
-"""Selections as paths: starts, choice of ends, samples and certificates, judged by functions written here."""
+"""Selections as paths: starts, choice of ends, samples and certificates, checked by functions defined here."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def one(close, loss="logistic", k=0.2, alpha=1.0, tol=None):
 
 
 def best_held_fall(X, y, mass, k, alpha, coef, intercept, tol):
-    """How far the held logistic objective could fall, a share of it, for the best weights that ``tol`` allows.
+    """The share by which the logistic objective could fall with the best fixed weights that ``tol`` allows.
 
     The objective is strongly convex by alpha, the intercept is penalised: it can fall by ||gradient||^2 / (2 alpha).
     """
@@ -44,7 +44,7 @@ def best_held_fall(X, y, mass, k, alpha, coef, intercept, tol):
     full, free = far < edge - near, np.abs(far - edge) <= near
     pulls = (y / (1 + np.exp(margins)))[:, None] * np.c_[X, np.ones(len(y))]
     left = alpha * np.append(coef, intercept) - mass[full] @ pulls[full]
-    heavy = 1e3 * np.abs(pulls).max()  # the weights of the free rows sum to what is left of k
+    heavy = 1e3 * np.abs(pulls).max()  # the weights of the free rows sum to the rest of k
     found = lsq_linear(np.vstack([pulls[free].T, np.full(free.sum(), heavy)]),
                        np.append(left, heavy * (k - mass[full].sum())), (0, mass[free] + 1e-12), tol=1e-14)  # fmt: skip
     gradient = pulls[free].T @ found.x - left
@@ -65,7 +65,7 @@ def test_certified_ends_are_optimal_for_weights_that_ties_allow(seed, alpha, k):
 
 
 def test_most_smooth_tables_are_certified():
-    """A certificate that is never given would pass every other test."""
+    """An engine that never certifies would pass every other test."""
     found = []
     for seed in range(8):
         X, y, _ = table(seed, 80)
@@ -137,7 +137,7 @@ def test_rows_without_mass_shape_no_start():
 
 
 def test_outliers_that_turn_the_average_do_not_turn_the_fit():
-    """A ninth of the rows lies far out with the wrong label: the average points the wrong way, and a path from it."""
+    """A ninth of the rows are outliers with the wrong label: the average points the wrong way, and so does its path."""
     x = np.concatenate([np.linspace(-2, 0, 100), np.linspace(0, 2, 100), np.linspace(-40, -20, 25)])[:, None]
     y = np.repeat([-1.0, 1.0, 1.0], [100, 100, 25])
     plain, started = (one(closed(x, y, n_starts=starts), "logistic", 0.1, tol=1e-4) for starts in (1, 2))
@@ -191,7 +191,7 @@ def test_default_starts_are_fewer_on_more_rows_and_columns():
 
 @pytest.mark.parametrize("tol", [None, 1e-4])
 def test_problems_are_solved_as_if_alone(tol):
-    """Whatever else is in a call: other alphas, other k on the same path, other losses, other folds."""
+    """Other alphas, other k on the same path, other losses and other folds in the same call do not matter."""
     X, y, rng = table(9)
     folds = np.array([np.ones(60), np.arange(60) % 3 > 0, rng.exponential(size=60)])
     problems = [
@@ -205,7 +205,8 @@ def test_problems_are_solved_as_if_alone(tol):
     close = closed(X, y, folds, n_starts=2, threads=2)
     together = close.solve(problems, fold_of, tol)
     for place, problem in enumerate(problems):
-        alone = close.solve([problem], fold_of[[place]], tol)
+        first = np.roll(folds, -fold_of[place], axis=0)  # its fold is the first of this engine
+        alone = closed(X, y, first, n_starts=2).solve([problem], np.zeros(1, dtype=int), tol)
         for name in ("coef", "intercept", "errors", "gap"):
             np.testing.assert_array_equal(getattr(alone, name)[0], getattr(together, name)[place])
         assert alone.looks[0] <= together.looks[place]
@@ -239,7 +240,7 @@ def test_many_rows_begin_on_a_sample_and_end_on_all(monkeypatch, loss):
 
 
 def test_a_sample_stands_for_all_rows(monkeypatch):
-    """The same share is looked for, under the same share of the penalty; its end is the next start."""
+    """The sample has the same share of k and of the penalty, and its end is where the path on all rows starts."""
     monkeypatch.setattr(module, "FROM_ROWS", 500)
     monkeypatch.setattr(module, "SAMPLED", 300)
     X, y, rng = table(7, 900)
@@ -270,7 +271,7 @@ def test_a_sample_stands_for_all_rows(monkeypatch):
 
 @pytest.mark.parametrize(("wider", "grown"), [(1.5, 1.0), (1.0, 1e4)])
 def test_neither_a_wide_ramp_nor_a_wrong_mass_certifies(wider, grown):
-    """At an average, whose own weights have no gap: a ramp that was not reached, or a cut that has grown on the way."""
+    """At an average, whose own weights have no gap: a ramp that was not reached, or a cut that grew meanwhile."""
     X, y, _ = table(4, 40)
     rows = closed(X, y).rows(slice(None))
     walk = Walk(rows.margins("logistic", np.ones(40)), rows.penalized)
@@ -293,7 +294,7 @@ def test_nothing_inside_is_no_certificate():
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("alpha", [0.0, 1e-4, 1e5])
 def test_hard_tables_are_answered(loss, alpha):
-    """Separable, constant, zero, of two rows: finite numbers, and no certificate without alpha."""
+    """Separable, constant, zero or tiny tables give finite numbers, and no certificate without alpha."""
     X, y, _ = table(0, 24)
     for data, labels, options in (
         (X, np.sign(X[:, 0]), {}),
@@ -373,7 +374,7 @@ def test_the_classifiers_parameters_matter():
 
 
 def test_an_objective_of_nothing_is_no_error():
-    """Hinge with a huge alpha and few close calls: the value is zero to the last digit."""
+    """With the hinge loss, a huge alpha and few close calls, the value is exactly zero."""
     rng = np.random.default_rng(0)
     for _ in range(20):
         X, y = np.round(rng.standard_normal((8, 3)) * 2) * 1e-8, np.where(rng.random(8) < 0.5, -1, 1)

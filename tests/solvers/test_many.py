@@ -1,4 +1,4 @@
-"""Close-k on many rows ends at a stationary point: scikit-learn on the rows that it chose, and differences, judge."""
+"""Close-k on many rows ends at a stationary point, checked by scikit-learn on the selected rows and by differences."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def draw(seed: int, samples: int, features: int = 4) -> tuple[np.ndarray, np.nda
 
 
 def excess(X: np.ndarray, y: np.ndarray, mass: np.ndarray, model: CloseKClassifier, k: float) -> float:
-    """By how much the objective could fall for the k closest rows, as scikit-learn minimises it."""
+    """The share by which scikit-learn can lower the objective of the k closest rows."""
     margins = y * (X @ model.coef_[0] + model.intercept_[0])
     order = np.argsort(np.abs(np.logaddexp(0, -margins) - np.log(2)))
     weights = np.zeros(len(y))
@@ -31,7 +31,7 @@ def excess(X: np.ndarray, y: np.ndarray, mass: np.ndarray, model: CloseKClassifi
 
 
 def excess_of(X: np.ndarray, y: np.ndarray, weights: np.ndarray, model: CloseKClassifier) -> float:
-    """By how much the objective could fall with these weights."""
+    """The share by which scikit-learn can lower the objective with these weights."""
     used = weights > 0
     peer = LogisticRegression(C=1 / model.alpha, solver="newton-cholesky", tol=1e-12, max_iter=200)
     peer.fit(X[used], y[used], weights[used])
@@ -47,7 +47,7 @@ def excess_of(X: np.ndarray, y: np.ndarray, weights: np.ndarray, model: CloseKCl
 def test_many_rows_end_certified(k: float, alpha: float, weighted: bool) -> None:
     X, y = draw(1, 90_000)
     mass = np.random.default_rng(5).integers(1, 4, len(y)).astype(float) if weighted else np.ones(len(y))
-    model = CloseKClassifier(k=k, alpha=alpha).fit(X, y, mass)  # a warning would be an error
+    model = CloseKClassifier(k=k, alpha=alpha).fit(X, y, mass)  # warnings are errors here
     assert model.converged_
     assert excess(X, y, mass, model, k * mass.sum()) < 1e-4
     average = LogisticRegression(C=1 / alpha).fit(X, y, mass)
@@ -56,7 +56,7 @@ def test_many_rows_end_certified(k: float, alpha: float, weighted: bool) -> None
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_gap_is_of_weights_that_share_the_last_place(seed: int) -> None:
-    """Losses within ``tol`` of the mean loss of it share it; with these shares the gap bounds what is left."""
+    """Losses within ``tol`` times the mean loss share the last place; with these shares the gap bounds the excess."""
     X, y = draw(10 + seed, 80_000, 2)
     model = CloseKClassifier(k=0.1, alpha=10.0).fit(X, y)
     losses, k, half = np.logaddexp(0, -y * (X @ model.coef_[0] + model.intercept_[0])), 0.1 * len(y), np.log(2)
@@ -65,7 +65,7 @@ def test_the_gap_is_of_weights_that_share_the_last_place(seed: int) -> None:
     mean = (losses[chosen].sum() + 5.0 * model.coef_[0] @ model.coef_[0]) / k
 
     def shares(edge: float) -> np.ndarray:
-        """A ramp over what is left of the smallest loss taken: in losses above T, in their logarithms below it."""
+        """A ramp at the edge of the selection: in losses above T, in their logarithms below it."""
         above = np.where(losses > half, 2 * half - edge - losses, half * (np.log(losses) - np.log(edge)))
         return np.clip(0.5 + above / (1.8 * model.tol * mean), 0.0, 1.0)
 
@@ -137,7 +137,7 @@ def test_tangents_bound_from_wherever_they_touch(free: bool) -> None:
     place = place_of(loss.threshold, np.logaddexp(0, rows @ c), mass, 60.0, 0.3)
     assert place is not None
     here = many_rows(rows, mass, "logistic")
-    # The weights of the ramp, written out: beyond the boundary in the losses, before it in their logarithms.
+    # The weights of the ramp, written out: in the losses of errors, in the logarithms of the others.
     losses, edge, middle = np.logaddexp(0, rows @ c), np.exp(-place), np.log(2)
     shares = np.where(losses >= middle, 2 * middle - edge - losses, middle * (np.log(losses) + place)) / 0.3 + 0.5
     weights = mass * np.clip(shares, 0, 1)
@@ -155,7 +155,7 @@ def test_tangents_bound_from_wherever_they_touch(free: bool) -> None:
 
 
 class Forgetful(ManyRows):
-    """Rows of which one in three is not gathered."""
+    """Rows that gather only two of three."""
 
     def gather(self, c: np.ndarray, low: float, high: float) -> NearRows:
         found = super().gather(c, low, high)
@@ -170,7 +170,7 @@ def test_a_certificate_covers_rows_that_were_not_gathered() -> None:
         flow = Flow(rows, 600.0, np.array([1.0, 1.0, 1.0, 0.0]), np.eye(4), 1e-3)
         ends.append(flow.run(np.zeros(4), (1.0, 1.0)))
     assert ends[0] is not None
-    assert ends[0].sums.errors == np.count_nonzero(y * (X @ ends[0].c[:3] + ends[0].c[3]) <= 0)  # of all rows
+    assert ends[0].sums.errors == np.count_nonzero(y * (X @ ends[0].c[:3] + ends[0].c[3]) <= 0)  # on all rows
     assert ends[1] is None
 
 

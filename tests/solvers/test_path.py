@@ -1,4 +1,4 @@
-"""Paths of cuts against functions written here: stages end at minima, cuts hold k, and C agrees with NumPy."""
+"""Paths of cuts against functions defined here: stages end at minima, cuts contain k, and C agrees with NumPy."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -16,12 +16,12 @@ from closecall.solvers.path import PathTask, walk_on
 from closecall.solvers.rows import DenseRows
 from closecall.solvers.stages import LOWEST, NEAR, Spot, Walk
 
-RAMP, KINK = 1.5, 0.1  # of this judge
+RAMP, KINK = 1.5, 0.1  # repeated here, so the test does not import them
 compiled = pytest.mark.skipif(path.LIBRARY is None, reason="the package was installed without a C compiler")
 
 
 def hinge(margins, kink):
-    """The hinge, averaged over a window of that width."""
+    """The hinge loss, averaged over a window of width ``kink``."""
     rest, half = 1 - margins, kink / 2
     return np.where(rest <= -half, 0.0, np.where(rest >= half, rest, (rest + half) ** 2 / (2 * kink)))
 
@@ -39,13 +39,13 @@ VALUES = {
 
 
 def distances(loss, c, rows, kink=KINK):
-    """Losses less T at coordinates c."""
+    """Losses at coordinates c, minus T."""
     margins = -(c @ rows.across)[: rows.samples]
     return VALUES[loss](margins, kink) - get_loss(loss).threshold
 
 
 def mass_inside(loss, c, rows, mass, cut, ramp=RAMP, kink=KINK):
-    """How much lies within a cut that is uniform over the ramp."""
+    """The mass within a cut that is uniformly distributed over the ramp."""
     far = np.abs(distances(loss, c, rows, kink))
     return float(mass @ np.clip((cut + ramp * cut / 2 - far) / (ramp * cut), 0, 1))
 
@@ -60,7 +60,7 @@ def clipped_sum(loss, c, rows, mass, alpha, cut, ramp=RAMP, kink=KINK):
 
 
 def table(seed, n=60, d=3, levels=0):
-    """A noisy table with a few far outliers; ``levels`` values a unit, or none."""
+    """A noisy table with two outliers, rounded to ``levels`` values per unit if given."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d))
     y = np.where(X @ rng.standard_normal(d) + rng.standard_normal(n) > 0.3, 1.0, -1.0)
@@ -90,7 +90,7 @@ def follow(rows, tasks, **how):
 
 
 def sharpen(rows, loss, mass, alpha, cut, spots, ramps, near):
-    """The spots (tasks,) at the last of their ramps that is reached, and these ramps."""
+    """The spots (tasks,) at the last ramp that each reaches, and these ramps."""
     ends = [walk_on(rows.margins(loss, mass), each * rows.penalized).sharpen(spot, cut, np.array(ramps), np.array(near))
             for each, spot in zip(alpha, spots, strict=True)]  # fmt: skip
     return stacked([[spot] for spot, _ in ends]), np.array([ramp for _, ramp in ends])
@@ -140,7 +140,7 @@ def test_the_mass_inside_is_k(loss, seed, shares, noisy):
 @compiled
 @pytest.mark.parametrize("seed", range(6))
 def test_kept_factors_are_those_of_the_twin(seed, monkeypatch):
-    """Loose stages of many columns keep a factor and correct it; both take the same steps, and end downhill."""
+    """Loose stages of many columns keep and correct a factor; C and NumPy take the same steps, which end downhill."""
     X, y, _ = table(seed, 400, 12)
     mass = np.ones(400)
     rows = DenseRows(X, y, mass, True, False)
@@ -148,7 +148,7 @@ def test_kept_factors_are_those_of_the_twin(seed, monkeypatch):
     fast = follow(rows, tasks, tol=1e-3)
     monkeypatch.setattr(path, "LIBRARY", None)
     slow = follow(rows, tasks, tol=1e-3)
-    np.testing.assert_allclose(fast.looks, slow.looks, atol=4)  # C looks again where a factor was too old
+    np.testing.assert_allclose(fast.looks, slow.looks, atol=4)  # C evaluates a point again if a factor was too old
     for name in ("coordinates", "cut", "inside", "value"):
         np.testing.assert_allclose(getattr(fast, name), getattr(slow, name), rtol=1e-6, atol=1e-8)
     for alpha in (0.1, 1.0, 10.0):  # the average is convex: loose steps end near it
@@ -205,7 +205,7 @@ def test_targets_and_tasks_do_not_touch_each_other(loss):
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "modified_huber"])
 def test_units_do_not_matter(loss):
-    """Masses and alpha four times as large, or features in another unit: the same coordinates, bit for bit."""
+    """Masses and alpha four times as large, or features in another unit, give the same coordinates, bit for bit."""
     X, y, rng = table(8, 61)
     mass = rng.exponential(size=61)
     k = np.array([0.5, 0.1]) * mass.sum()
@@ -273,7 +273,7 @@ def test_sharpening_reaches_the_ramp_and_k_exactly():
 
 
 def test_what_cannot_be_placed_is_said():
-    """Where all rows lie on T every cut holds all of them."""
+    """If all losses are T, every cut contains all rows."""
     X, y = np.zeros((9, 1)), np.repeat([-1.0, 1.0, 1.0], 3)
     rows, mass = DenseRows(X, y, np.ones(9), False, False), np.ones(9)
     spots = follow(rows, tasks_of("logistic", mass, [3.0], 1.0, 1))
@@ -281,7 +281,7 @@ def test_what_cannot_be_placed_is_said():
     assert not spots.coordinates.any()
     found, reached = sharpen(rows, "logistic", mass, [1.0], close_cut(3.0), [Spot(np.zeros(1), 1.0)], [0.5], [1e-6])
     assert reached[0] == 0
-    assert found.cut[0, 0] == 1  # as it was given
+    assert found.cut[0, 0] == 1  # unchanged
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "squared_hinge", "ramp", "focal"])
@@ -320,7 +320,7 @@ def test_stages_are_as_exact_as_asked():
 
 
 def test_a_value_that_no_longer_falls_ends_a_stage():
-    """Where a slope is promised and rounding is all that is left: one step, its halvings, and no more of them."""
+    """If a slope is reported but only rounding is left, there is one step with its halvings and no other."""
 
     class Flat(Walk):
         def look(self, c, cut):
@@ -333,6 +333,16 @@ def test_a_value_that_no_longer_falls_ends_a_stage():
     assert walk.looks <= 2 + 40
 
 
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared_hinge"])
+def test_the_first_cut_contains_nearly_all_of_the_mass(loss):
+    X, y, rng = table(3, 50)
+    mass, c = rng.exponential(size=50) ** 3, rng.standard_normal(4)
+    rows = DenseRows(X, y, mass, True, False)
+    apart, cut = np.abs(distances(loss, c, rows)), walk_on(rows.margins(loss, mass), rows.penalized).first_cut(c)
+    within, before = (float(mass[apart <= edge].sum()) for edge in (cut * (1 + 1e-9), cut * (1 - 1e-9)))
+    assert before < 0.95 * mass.sum() <= within
+
+
 def test_no_path_ends_below_the_lowest_cut():
     X, y = np.array([[-1.0], [1.0]] * 10), np.array([-1.0, 1.0] * 10)
     rows, mass = DenseRows(X, y, np.ones(20), True, False), np.ones(20)
@@ -343,7 +353,7 @@ def test_no_path_ends_below_the_lowest_cut():
 @pytest.mark.parametrize("kind", [CLOSE, ABOVE, ALL])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_gradients_and_hessians_are_those_of_the_value(loss, kind):
-    """And so are the changes of the gradient with the cut, and of what is counted with both."""
+    """So are the derivatives of the gradient by the cut, and those of the mass inside by both."""
     X, y, rng = table(6, 20)
     rows, mass = DenseRows(X, y, np.ones(20), True, False), rng.exponential(size=20)
     walk = Walk(rows.margins(loss, mass), 0.3 * rows.penalized, 9, 1e-9, kind=kind)
@@ -359,7 +369,7 @@ def test_gradients_and_hessians_are_those_of_the_value(loss, kind):
     np.testing.assert_allclose(sums.by_cut, (ahead.gradient - behind.gradient) / (2 * h), rtol=1e-4, atol=1e-5)
     assert sums.grown == pytest.approx((ahead.inside - behind.inside) / (2 * h), rel=1e-4, abs=1e-5)
     bends = [(ahead[1].gradient - behind[1].gradient) / (2 * h) for ahead, behind in ends]
-    if get_loss(loss).convex:  # of the others the curvature counts where it is not negative
+    if get_loss(loss).convex:  # for the others, negative curvature is left out
         np.testing.assert_allclose(sums.hessian, bends, rtol=1e-3, atol=1e-2)
     assert np.isfinite(value)
 

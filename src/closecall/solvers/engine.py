@@ -47,8 +47,8 @@ class Ends:
 def serves(X: Any, problem: Problem, mass: Array) -> bool:
     """Return whether a path solves a problem over masses (samples,).
 
-    It must be a selection with a cut, on dense rows of few columns; on many rows, also a close selection of a smooth
-    loss (:mod:`closecall.solvers.many`).
+    It must be a selection with a cut, on dense rows of few columns. On many rows it must also be a close selection of a
+    smooth loss (:mod:`closecall.solvers.many`).
     """
     if sparse.issparse(X) or X.shape[1] >= LARGEST_RANK:
         return False
@@ -97,7 +97,7 @@ class Engine:
             cut, end = cut_of(problem, self.masses[fold]), None
             if cut is not None and many.serves(problem, cut, self.X.shape[1] + self.fit_intercept):
                 end = many.solve_many(self, problem, cut, fold, tol)
-            if end is None:  # rare: the path on all rows takes its time
+            if end is None:  # rare, and slow on all rows
                 end = tuple(part[0] for part in vars(self.paths([problem], np.array([fold]), tol)).values())
             found.append(end)
         return Ends(*(np.array(part) for part in zip(*found, strict=True)))
@@ -153,8 +153,9 @@ class Engine:
             if not get_loss(loss).convex:
                 begin = averages(rows, loss, masses, alpha)
             tasks += [PathTask(loss, run, masses[0], alpha, falling, c) for run, c in zip(masses, begin, strict=True)]
-        # While starts compete, looser stages do: on three PMLB sets and five alphas, one start, 1e-3 had up to half a
-        # per cent more errors than 1e-5 with three quarters of the evaluations, 1e-2 up to 4 % more with two fifths.
+        # Looser stages suffice while starts compete. On three PMLB sets and five alphas with one start, 1e-3 had up to
+        # half a per cent more errors than 1e-5 with three quarters of the evaluations, 1e-2 up to 4 % more with two
+        # fifths.
         tol = 1e-2 if self.rough else 1e-3
         ends = follow(rows, tasks, stage=self.stage, threads=self.threads, tol=tol, near=0.25)
         found: list[Any] = [None] * len(selections)
@@ -262,7 +263,7 @@ class Selection:
 def ranked(spots: list[Spot]) -> list[Spot]:
     """Sort spots by their errors, then by the value for their cut; repeated ends come last."""
     errors, values = (
-        # As shares: masses have any unit, and rounding must not rank.
+        # Relative to the largest: masses have any unit, and rounding must not decide the order.
         np.round(part / max(part.max(), 1e-300), digits).tolist()
         for part, digits in (
             (np.array([spot.errors for spot in spots]), 9),

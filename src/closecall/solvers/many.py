@@ -1,4 +1,4 @@
-"""Many rows, in memory or in several places: from the end of a path on a sample to a certified point of all rows.
+"""Many rows, in memory or elsewhere: from the end of a path on a sample to a certified point of all rows.
 
 Passes over all rows are the main cost, so there are few of them. The path is followed on a sample of the rows by
 :mod:`closecall.solvers.engine`, and its end moves to a stationary point of all rows by :mod:`closecall.solvers.flow`.
@@ -107,7 +107,7 @@ def start(
     """
     share = float(sample.mass.sum()) / total
     few = sample.smaller(sample_sizes(len(sample.signs), cut.k / total)[0])
-    if abs(few.signs.sum()) == len(few.signs):  # one class is too rare for so few rows
+    if abs(few.signs.sum()) == len(few.signs):  # the other class is too rare for a sample this small
         return None
     alpha = problem.alpha * float(few.mass.sum()) / total
     c = standard.to_coordinates(*path(few, replace(problem, k=min(1.0, cut.k / total), alpha=alpha)))
@@ -149,7 +149,7 @@ def solve_many(engine: Any, problem: Problem, cut: LossCut, fold: int, tol: floa
     X = sample.X.astype(np.float64, copy=False)
     standard, _ = standards(X, sample.mass, engine.fit_intercept, engine.penalize_intercept)
     penalty, enough = standard.penalty(problem.alpha, engine.penalize_intercept), tol or SEARCHED
-    with np.errstate(all="ignore"):  # a point that is not finite is no end
+    with np.errstate(all="ignore"):  # points that are not finite are rejected
         begun = start(sample, problem, cut, total, path, standard, penalty, enough)
         if begun is None:
             return None

@@ -1,4 +1,4 @@
-"""SquashingScaler: laws on random columns, judged by SciPy and by skrub's class of the same name."""
+"""Test laws of SquashingScaler on random columns, with SciPy and skrub's class of the same name as references."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from closecall.preprocessing import ROOM, robust_scale, squash, unsquash
 
 
 def columns(seed: Any = None) -> np.ndarray:
-    """Columns of many kinds, a few cells of each far out and a few missing."""
+    """Return columns of many kinds, each with a few extreme and a few missing cells."""
     rng = np.random.default_rng(seed)
     X = rng.normal(rng.normal(0, 9, 12), 10.0 ** rng.uniform(-6, 6, 12), (300, 12))
     X[:, 8:] = rng.exponential(10.0 ** rng.uniform(-6, 6, 4), (300, 4))
@@ -51,7 +51,7 @@ def test_beside_skrub_the_centre_and_the_order_are_the_same_and_so_is_nan() -> N
     for j in range(X.shape[1]):
         known = ~np.isnan(X[:, j])
         assert stats.spearmanr(found[known, j], other[known, j]).statistic == pytest.approx(1, abs=1e-6)
-    # Within half a deviation both are almost straight, in units of deviation and of quarters.
+    # Within half a deviation both are almost linear, up to the unit of the scale.
     near = (np.abs(found) < 0.5) & (np.abs(found) > 0.1)
     ratio = [np.median(found[use, j] / other[use, j]) for j, use in enumerate(near.T)]
     units = theirs.robust_scaler_.scale_ / ours.scale_
@@ -130,7 +130,7 @@ def test_float32_names_and_frames() -> None:
 
 
 def test_far_rows_no_longer_decide() -> None:
-    """Rows 10 to 30 deviations out in one column: scaled plainly they take the column away from the others."""
+    """Rows that are 10 to 30 deviations out in one column make it useless unless it is squashed."""
     gains = []
     for seed in np.random.SeedSequence().spawn(4):
         rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""The command line run inside the tests' own process."""
+"""Run the command line in the process of the tests."""
 
 import io
 import json
@@ -10,7 +10,7 @@ from closecall import cli
 
 
 class Run:
-    """Runs the command in this process; ``out`` and ``err`` are what it wrote."""
+    """Runs the command in this process and keeps what it wrote to ``out`` and ``err``."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.monkeypatch, self.capsys = monkeypatch, capsys

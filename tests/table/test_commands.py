@@ -98,10 +98,10 @@ def test_formulas_are_text_in_csv_and_exact_in_json(run: Run, messy: dict[str, P
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_pipe_of_processes(run: Run, tmp_path: Path) -> None:
-    """Standard input to standard output; a reader that leaves early is no error."""
+    """Read from standard input and write to standard output; a closed pipe is not an error."""
     fitted = run("fit", "-", "--splits", 0, "--out", tmp_path / "m", "--model", "close-k", stdin=customers().encode())
     assert fitted == 0
-    (tmp_path / "more.csv").write_text(customers(4000))  # predictions of more than a pipe holds
+    (tmp_path / "more.csv").write_text(customers(4000))  # more predictions than fit into the buffer of a pipe
     line = f"set -o pipefail; {sys.executable} -m closecall.cli predict m - <more.csv | head -3"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
     done = subprocess.run(

@@ -23,7 +23,7 @@ from tests.table.helpers import Run
 from tests.table.test_commands import customers, plants
 
 QUICK = ("--splits", 2, "--no-report", "--json")
-#: Close-k and the baseline alone: a second instead of ten.
+#: Only close-k and the baseline, which takes a second instead of ten.
 LINEAR = (*QUICK, "--only", "logistic_regression")
 
 
@@ -33,7 +33,7 @@ def written(rows: list[str], header: str = "a,b,class", name: str = "t.csv") -> 
 
 
 def clouds(rows: int = 160, seed: int = 0, apart: float = 2.0) -> list[str]:
-    """Two clouds, the first column tells them apart; balanced by row."""
+    """Return two clouds, balanced by row, which the first column separates."""
     rng = np.random.default_rng(seed)
     return [
         f"{apart * (row % 2) + rng.standard_normal():.3f},{rng.standard_normal():.3f},{'no' if row % 2 else 'yes'}"
@@ -63,7 +63,7 @@ def test_everyone_takes_part_and_the_page_is_written(run: Run) -> None:
     charts = re.findall(r'<script type="application/json" id="chart-\w+">(.*?)</script>', content, re.S)
     assert len(charts) == 3
     for chart in charts:
-        alt.Chart.from_dict(json.loads(chart))  # an error if it is not as Vega-Lite's schema has it
+        alt.Chart.from_dict(json.loads(chart))  # an error if it does not match Vega-Lite's schema
     with page.with_name("report-results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["loss"] for row in rows if row["method"] == "close_k"} == {"logistic"}
@@ -75,7 +75,7 @@ def test_everyone_takes_part_and_the_page_is_written(run: Run) -> None:
 
 
 def check_p_values(records: list[dict[str, Any]], page: str) -> None:
-    """One number for each question, in the verdict and on the cards: the corrected t-test and Holm, by SciPy."""
+    """Every p-value in the verdict and on the cards is that of the corrected t-test and Holm."""
     found = {record["method"]: record for record in records if record["kind"] == "result"}
     verdict = records[-1]
     splits = verdict["splits"]
@@ -157,7 +157,7 @@ def test_nothing_learns_from_noise(run: Run) -> None:
 
 
 def test_what_helps_is_ranked_by_its_size(run: Run) -> None:
-    """Rings: no line tells them apart, trees do."""
+    """Rings cannot be separated by a line, but by trees."""
     rng = np.random.default_rng(2)
     X = rng.normal(size=(240, 2))
     rows = [f"{x:.3f},{y:.3f},{'in' if x * x + y * y < 1.2 else 'out'}" for x, y in X]
@@ -172,7 +172,7 @@ def test_what_helps_is_ranked_by_its_size(run: Run) -> None:
 
 
 def test_with_imports_only_what_is_named(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A package of the user's own beside one that would fail if anybody imported it."""
+    """A user's package takes part; another, which would fail on import, is not imported."""
     for name in ("my_models", "never_named"):
         (tmp_path / name).mkdir()
     (tmp_path / "my_models" / "__init__.py").write_text(
@@ -230,7 +230,7 @@ def test_libraries_take_part_where_they_are_installed(
 
 
 def test_groups_stay_together(run: Run) -> None:
-    """The second column names the group, and the label is the group's: a model that saw the group knows the answer."""
+    """The second column is the group, which determines the label: a model that has seen the group knows it."""
     rng = np.random.default_rng(5)
     labels = rng.permutation(np.arange(40) % 2)
     rows = [
@@ -252,7 +252,7 @@ def test_groups_stay_together(run: Run) -> None:
 
 
 def test_later_rows_are_tested_by_earlier_ones(run: Run) -> None:
-    """The rule turns round over time: at random it can be learnt, by time it cannot."""
+    """The rule reverses over time, so it can be learnt from random splits but not from splits by time."""
     rng = np.random.default_rng(6)
     rows = []
     for day in range(240):

@@ -1,4 +1,4 @@
-"""Dirty tables through the command line: how cells are written, cells far out, rare names, rows to check."""
+"""Dirty tables on the command line: formats of cells, extreme cells, rare names, rows to check."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _day(number: float, form: str) -> str:
     return (pd.Timestamp("2020-01-01") + pd.Timedelta(days=round(number))).strftime(form)
 
 
-#: How a number from 0 to 1000 is written, and what the note says.
+#: Formats of a number from 0 to 1000, and the note on each.
 WRITTEN: dict[str, tuple[Callable[[float, int], str], str]] = {
     "dollars": (lambda v, _: f"${v * 7:,.2f}", "is read as numbers"),
     "euros": (lambda v, _: f"{v * 7:,.2f} €".translate(str.maketrans(",.", ".,")), "is read as numbers"),
@@ -132,7 +132,7 @@ def test_check_finds_flips_wild_cells_and_twins(run: Run) -> None:
     cells = [int(row["row"]) - 1 for row in rows if row["kind"] == "cell"]
     labels = [int(row["row"]) - 1 for row in rows if row["kind"] == "label"]
     assert set(wild) <= set(cells)
-    assert len(set(flipped) & set(labels[: 3 * len(flipped)])) >= 4  # one random table in some dozens misses with 2
+    assert len(set(flipped) & set(labels[: 3 * len(flipped)])) >= 4  # with 2, some random tables fail
     assert {int(row["row"]) - 1 for row in rows if row["kind"] == "twin"} & {200, 300}
     assert run("check", "t.csv", "--target", "left", "--json") == 0
     assert len(run.records()) == len(rows)

@@ -1,4 +1,4 @@
-"""Which rows learn, choose and count: no group or time of a test row is known before, not in calibration either."""
+"""Splits by groups and by time: models, searches and calibration never see the group or the time of a test row."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -38,7 +38,7 @@ from tests.table.test_keep import judged
 
 @pytest.mark.parametrize("seed", range(12))
 def test_no_time_is_on_two_sides(seed: int) -> None:
-    """Few different times, so that nearly every place for a cut lies between rows of one day."""
+    """With few distinct times, nearly every possible cut lies between rows of the same day."""
     rng = np.random.default_rng(seed)
     rows, splits = int(rng.integers(60, 200)), int(rng.integers(2, 5))
     times = rng.integers(0, int(rng.integers(12, 40)), rows).astype(float)
@@ -71,7 +71,7 @@ def test_no_group_is_on_two_sides(seed: int) -> None:
 
 
 def test_few_groups_are_divided_in_different_ways_or_refused() -> None:
-    """The same division twice would look like certainty."""
+    """Repeating a split would make results look more certain than they are."""
     values, codes = np.repeat(np.arange(9), 10), np.tile([0, 1], 45)
     parts = Order("groups", values).divisions(codes, 8, 0)
     assert len({tuple(np.unique(values[test])) for *_, test in parts}) == len(parts) > 3
@@ -84,7 +84,7 @@ def test_few_groups_are_divided_in_different_ways_or_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["groups", "time"])
 def test_rows_that_depend_on_each_other_prove_less(kind: str) -> None:
-    """Noise that is the same in all rows of a group, or over a stretch of time, is no evidence that anything learns."""
+    """Noise shared by all rows of a group or a period is no evidence that a model learns anything."""
     found = {"rows": 0, kind: 0}
     for seed in range(60):
         rng = np.random.default_rng(seed)
@@ -112,7 +112,7 @@ def test_too_few_times_are_said_with_what_would_do(run: Run) -> None:
 
 
 def test_a_class_that_comes_last_is_no_reason_to_shuffle(run: Run) -> None:
-    """Without rows after it that could be tried on, folds by time do not exist; random ones would look ahead."""
+    """If a class occurs only at the end, there are no folds by time, and random folds would look ahead."""
     rng = np.random.default_rng(1)
     labels = ["a", "b"] * 20 + ["c"] * 5
     rows = [f"{rng.standard_normal():.3f},{2000 + row},{label}" for row, label in enumerate(labels)]
@@ -125,7 +125,7 @@ def test_a_class_that_comes_last_is_no_reason_to_shuffle(run: Run) -> None:
 
 @pytest.mark.parametrize("name", ["logistic_regression", "linear_svc", "close_k", "atk"])
 def test_calibration_learns_from_earlier_rows_only(name: str, tmp_path: Path) -> None:
-    """Each sigmoid is Platt's, fitted by SciPy to the scores of models of earlier days on later ones."""
+    """Each sigmoid matches SciPy's fit to the scores that models of earlier days give to later rows."""
     rng = np.random.default_rng(3)
     days = np.sort(rng.integers(0, 30, 150))
     X = rng.normal(size=(150, 3))
@@ -164,14 +164,14 @@ def test_calibration_learns_from_earlier_rows_only(name: str, tmp_path: Path) ->
 
 
 def fixed(model: Any) -> Any:
-    """The chosen setting as a classifier without calibration."""
+    """Return a classifier with the chosen setting and without calibration."""
     if hasattr(model, "best_params_"):
         return judged(model)
     return type(model)(**{**model.get_params(), "calibration": None})
 
 
 def test_what_has_scores_only_is_tuned_by_auc_too() -> None:
-    """GridSearchCV calls every setting NaN where a scorer wants probabilities, and takes the first."""
+    """With a scorer that needs probabilities, GridSearchCV scores every setting as NaN and returns the first."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 4))
     y = np.where(X[:, 0] + rng.normal(size=200) > 0, "b", "a")
@@ -184,10 +184,10 @@ def test_what_has_scores_only_is_tuned_by_auc_too() -> None:
 
 
 def test_auc_ranks_what_is_nearly_impossible() -> None:
-    """Naive Bayes on many columns says 1e-30: such probabilities are not all the same."""
+    """Naive Bayes on many columns gives probabilities such as 1e-30, which must still be ranked."""
     rng = np.random.default_rng(8)
     y = np.arange(90) % 3
-    X = np.tile(rng.normal(size=(90, 2)) + 0.7 * y[:, None], 40)  # copies, so that it is far too sure
+    X = np.tile(rng.normal(size=(90, 2)) + 0.7 * y[:, None], 40)  # copies, which make it much too certain
     parts = [np.flatnonzero(np.arange(90) // 30 == part) for part in range(3)]
     data = SplitData([X[part] for part in parts], [y[part] for part in parts], 3)
     model = GaussianNB().fit(*data.known)
@@ -199,7 +199,7 @@ def test_auc_ranks_what_is_nearly_impossible() -> None:
 
 
 def played(order_by: dict[str, str], target: str = "class") -> tuple[Any, list[Any], Order]:
-    """A small table with groups and times, and what close-k and the plain model do on two splits of it."""
+    """Return a small table with groups and times, and the results of close-k and the plain model on two splits."""
     rng = np.random.default_rng(2)
     rows = [f"{row % 2 + rng.standard_normal():.3f},{row % 20},{row}.5,{'ab'[row % 2]}" for row in range(80)]
     Path("t.csv").write_text(f"x,g,when,{target}\n" + "\n".join(rows) + "\n")
@@ -223,7 +223,7 @@ def test_the_page_says_how_rows_were_divided(run: Run, order_by: dict[str, str],
 
 
 def test_ranks_do_not_hang_on_rounding(run: Run) -> None:
-    """Equal on every split: the plain model stands first, and no gain is called minus nothing."""
+    """Among equal methods the plain model ranks first, and no gain is a negative zero."""
     rows = [f"{row % 2}.{row % 7},{'ab'[row % 2]}" for row in range(60)]
     Path("t.csv").write_text("x,lead\n" + "\n".join(rows) + "\n")
     assert run("compare", "t.csv", *QUICK, "--only", "logistic_regression,k_nn") == 0
@@ -263,7 +263,7 @@ def test_fit_says_why_there_is_no_estimate(run: Run) -> None:
 
 @pytest.mark.parametrize("factor", [1e300, 1e-300])
 def test_numbers_of_any_size_are_the_numbers_that_they_are(run: Run, factor: float) -> None:
-    """Their squares are infinite, or nothing; in another unit they are plain, and so is what is found."""
+    """Squares of such numbers overflow or underflow; the result must equal that of the same table in another unit."""
     rng = np.random.default_rng(6)
     x, labels = rng.normal(size=(60, 2)) + (np.arange(60) % 2)[:, None], np.arange(60) % 2
     found = []

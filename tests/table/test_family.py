@@ -1,4 +1,4 @@
-"""The families of aggregates in ``compare`` and ``fit``, as a user types it; a plain loop is the twin."""
+"""Families of aggregates in ``compare`` and ``fit`` on the command line, checked against a plain loop."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,7 +50,7 @@ def test_a_member_that_is_none_is_refused_before_the_table_is_read(run: Run) -> 
     assert "t=nan must be a finite number" in run.err
 
 
-#: A dozen settings for each family, in the order in which equals are taken.
+#: A dozen settings for each family; the first of the best wins.
 SETTINGS = {
     "tilted": [(f"tilted({t})", alpha) for t in (-4, -1, 0.5, 2) for alpha in (100, 1, 0.01)],
     "superquantile": [(f"superquantile({p},{w})", a) for p in (0.5, 0.8, 0.95) for w in (0.1, 1) for a in (10, 0.1)],
@@ -61,7 +61,7 @@ SETTINGS = {
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("many", [False, True])
 def test_compare_is_a_plain_loop_over_the_settings(run: Run, many: bool) -> None:
-    """Each setting learns from the first part, the first of the best on the second learns from both."""
+    """Every setting is fitted to the first part; the first of the best on the second part is fitted to both."""
     rows = clouds(60, apart=1.0)
     if many:
         rows += [f"{row.partition(',')[0]},{3 + place % 7 / 2},maybe" for place, row in enumerate(rows[:20])]
@@ -92,7 +92,7 @@ def model(member: str, alpha: float) -> AggregateLossClassifier:
 
 @pytest.mark.usefixtures("own")
 def test_a_spectrum_of_ones_own_is_compared_and_fitted(run: Run) -> None:
-    """Put into the list of aggregates, it is one of them; this one is average top-k of half of the rows."""
+    """An aggregate that is added to the list takes part; this one is the average of the larger half of the losses."""
     name = written(clouds(60))
     assert run("compare", name, *QUICK, "--only", "aggregates") == 0
     assert by_method(run)[OWN]["label"] == "my spectrum"

@@ -21,7 +21,7 @@ from closecall.table.table import read
 from tests.table.helpers import Run
 from tests.table.test_commands import customers, plants
 
-#: No estimate: a fit alone.
+#: A fit without an estimate.
 BARE = ("--splits", 0)
 
 
@@ -52,7 +52,7 @@ def test_fit_says_how_good_it_is_what_it_chose_and_why(run: Run) -> None:
 
 
 def test_fit_takes_the_models_of_compare(run: Run) -> None:
-    """Logistic regression is scikit-learn's at the alpha that was chosen."""
+    """The model equals scikit-learn's logistic regression with the chosen alpha."""
     Path("c.csv").write_text(customers())
     assert run("fit", "c.csv", "--out", "m", "--model", "logistic_regression", *BARE, "--json") == 0
     alpha = run.records()[0]["alpha"]
@@ -88,7 +88,7 @@ def test_groups_and_time_divide_the_folds_of_a_fit(run: Run) -> None:
 
 @pytest.mark.parametrize("make", [customers, plants])
 def test_probabilities(run: Run, make: Any) -> None:
-    """They add up to one, and on rows nobody has seen they are worth more than the shares of the classes."""
+    """Probabilities sum to one, and on new rows they have a lower log loss than the shares of the classes."""
     Path("old.csv").write_text(make(200, seed=1))
     Path("new.csv").write_text(make(120, seed=2))
     assert run("fit", "old.csv", "--out", "m", *BARE) == 0
@@ -118,7 +118,7 @@ def test_its_own_rows_are_no_estimate(run: Run) -> None:
 
 @pytest.mark.parametrize(("make", "row"), [(customers, 3), (customers, 8), (plants, 5)])
 def test_explain_adds_up_and_tells_where_it_would_flip(run: Run, make: Any, row: int) -> None:
-    """The pulls are the score that predict prints; a value just beyond ``flips_at`` is predicted otherwise."""
+    """The pulls add up to the score of predict, and a value just beyond ``flips_at`` changes the prediction."""
     Path("t.csv").write_text(make())
     assert run("fit", "t.csv", "--out", "m", *BARE) == 0
     rows = predictions(run, "m", "t.csv")
@@ -152,7 +152,7 @@ def test_a_column_of_numbers_that_holds_none_is_an_error(run: Run) -> None:
 
 
 def test_a_model_of_an_earlier_release_is_read(run: Run) -> None:
-    """Without marks of its rows and without calibration it predicts as before, and says what it lacks."""
+    """An old file without marks and calibration predicts as before, and reports what is missing."""
     Path("c.csv").write_text(customers(60))
     table = read("c.csv")
     model = TableModel.fit(table, "hinge")
@@ -205,7 +205,7 @@ def gaps(rows: int = 90, seed: int = 5) -> str:
 
 
 def large(rows: int = 70, seed: int = 6) -> str:
-    """Numbers of very different sizes: what float32 could not hold."""
+    """Numbers of very different sizes, which float32 cannot represent."""
     rng = np.random.default_rng(seed)
     lines = ["small,huge,city,class"]
     for _ in range(rows):
@@ -217,7 +217,7 @@ def large(rows: int = 70, seed: int = 6) -> str:
 
 @pytest.mark.parametrize("make", [customers, plants, dated, gaps, large])
 def test_onnx_predicts_the_same(run: Run, make: Any) -> None:
-    """The file that fit writes, run by onnxruntime on rows with new names and missing values, against predict."""
+    """The ONNX file, run by onnxruntime on rows with new names and missing values, agrees with predict."""
     pytest.importorskip("skl2onnx", reason='needs skl2onnx: pip install "closecall[onnx]"')
     ort = pytest.importorskip("onnxruntime", reason='needs onnxruntime: pip install "closecall[onnx]"')
     from closecall.table.deploy import input_name, typed
@@ -247,7 +247,7 @@ def test_onnx_predicts_the_same(run: Run, make: Any) -> None:
      ("isotonic", "top_two", 2), ("isotonic", "top_two", 3)],
 )  # fmt: skip
 def test_classifiers_convert_by_themselves(kind: Any, calibration: str | None, form: str, classes: int) -> None:
-    """Any of our classifiers in anybody's pipeline, float32 and float64."""
+    """Every classifier converts as part of a pipeline, in float32 and float64."""
     skl2onnx = pytest.importorskip("skl2onnx", reason='needs skl2onnx: pip install "closecall[onnx]"')
     ort = pytest.importorskip("onnxruntime", reason='needs onnxruntime: pip install "closecall[onnx]"')
     from closecall.linear.onnx import register

@@ -1,4 +1,4 @@
-"""Models that are not linear: fitted, kept with skops, predicting and explaining through the command line."""
+"""Nonlinear models on the command line: fit, save with skops, predict and explain."""
 
 import csv
 import io
@@ -61,7 +61,7 @@ def predicted(run: Run, *options: object) -> list[dict[str, str]]:
      ("sklearn.naive_bayes:GaussianNB", customers)],
 )  # fmt: skip
 def test_fit_predict_and_explain(run: Run, name: str, make: Any) -> None:
-    """Labels and probabilities are scikit-learn's with the setting that fit printed; pulls are those of predict."""
+    """Labels and probabilities equal those of scikit-learn with the setting that fit printed; pulls match predict."""
     Path("old.csv").write_text(make())
     Path("new.csv").write_text(make(40, seed=3))
     assert run("fit", "old.csv", "--out", "m", "--model", name, "--splits", 0, "--json") == 0, run.err
@@ -104,7 +104,7 @@ def _predict_text(run: Run, text: str, *options: object) -> list[dict[str, str]]
 
 
 def test_a_moved_threshold_is_a_linear_model(run: Run) -> None:
-    """A few rows far out pull the boundary off: moving it gains, and the probabilities stay as they were."""
+    """A few outliers shift the boundary; moving it back is a gain, and the probabilities stay unchanged."""
     rng = np.random.default_rng(0)
     x = np.r_[rng.uniform(-2, 0, 150), rng.uniform(0, 2, 150), rng.uniform(8, 12, 16)]
     labels = np.repeat(["a", "b", "a"], [150, 150, 16])
@@ -147,7 +147,7 @@ def test_damaged_and_forged_files_are_refused(run: Run) -> None:
     state = skops_io.loads(content, trusted=["sklearn.tree._tree.Tree"])
     members = zipfile.ZipFile("m").infolist()
     for member in (members[0], members[len(members) // 2], members[-1]):
-        # In the middle of its data: much of what an archive says around them it says twice, and one of the two is read.
+        # In the middle of the data, because an archive stores its headers twice and only one copy is read.
         place = member.header_offset + 30 + len(member.filename) + member.compress_size // 2
         Path("m").write_bytes(
             content[:place] + bytes(255 - byte for byte in content[place : place + 8]) + content[place + 8 :]
@@ -182,7 +182,7 @@ def test_a_bomb_is_refused_before_skops_opens_it(
 
 @pytest.mark.parametrize("name", ["logistic_regression", "close_k"])
 def test_calibration_keeps_groups_apart(run: Run, name: str) -> None:
-    """Rows of a group are copies: folds that part them make the scores of a wide model look far surer than they are."""
+    """The rows of a group are copies, so folds that divide groups make the scores of a wide model look too certain."""
     rng = np.random.default_rng(1)
     groups = np.repeat(np.arange(24), 4)
     X = np.repeat(rng.normal(size=(24, 12)), 4, axis=0)
@@ -206,7 +206,7 @@ def test_calibration_keeps_groups_apart(run: Run, name: str) -> None:
 
 
 def judged(model: Any) -> Any:
-    """The setting that was chosen as a classifier of its own: scikit-learn's where it has one."""
+    """Return a classifier with the chosen setting, from scikit-learn where possible."""
     chosen = getattr(model, "best_params_", {"alpha": getattr(model, "alpha", 0), "loss": "logistic"})
     if chosen.get("aggregate", "average") == "average" and not chosen.get("exact_intercept"):
         return LogisticRegression(C=1 / chosen["alpha"], tol=1e-8, max_iter=10_000)
@@ -214,7 +214,7 @@ def judged(model: Any) -> Any:
 
 
 def test_skops_keeps_the_pipeline(run: Run) -> None:
-    """As the guide says: dump, look at the types, load; the same predictions."""
+    """Dumping, inspecting the types and loading, as in the guide, gives the same predictions."""
     Path("c.csv").write_text(customers(60))
     assert run("fit", "c.csv", "--out", "m", "--model", "logistic", "--splits", 0) == 0, run.err
     pipeline, frame = TableModel.load("m").to_sklearn(), read("c.csv").frame
@@ -226,11 +226,11 @@ def test_skops_keeps_the_pipeline(run: Run) -> None:
 
 
 def test_what_is_no_archive_of_skops_is_still_explained(tmp_path: Path) -> None:
-    """Looking for skops swallows why a file cannot be opened; the reader of the other models says it."""
+    """The check for skops hides why a file cannot be opened; the reader of linear models reports it."""
     with zipfile.ZipFile(tmp_path / "later", "w") as archive:
         archive.writestr("schema.json", "{}")
     content = bytearray((tmp_path / "later").read_bytes())
-    content[content.index(b"PK\x01\x02") + 6] = 99  # made by a version of zip that nobody can read
+    content[content.index(b"PK\x01\x02") + 6] = 99  # a version of zip that no reader supports
     (tmp_path / "later").write_bytes(content)
     (tmp_path / "empty").touch()
     for name, why in {"later": r"zip file version 9\.9", "empty": "not a zip file"}.items():

@@ -1,4 +1,4 @@
-"""The parts under the commands: columns, preprocessing, verdicts, intervals."""
+"""The parts of the commands: columns, preprocessing, verdicts, intervals."""
 
 from pathlib import Path
 
@@ -75,7 +75,7 @@ def test_utf16_and_binary_are_named() -> None:
 
 
 def test_preprocessing_is_that_of_the_protocol() -> None:
-    """One slow twin: the encoding that the protocol ``sound`` fits, scaled."""
+    """The matrix equals the encoding of the protocol ``sound``, scaled."""
     from reproduction.protocol.dataset import Dataset
 
     rng = np.random.default_rng(3)
@@ -91,7 +91,7 @@ def test_preprocessing_is_that_of_the_protocol() -> None:
     np.testing.assert_allclose(
         Preprocessor.fit(frame, kinds, squashed=False).matrix(frame)[:, :1], expected[:, :1], atol=1e-12
     )
-    # Indicators have a floor below their scale; up to it they are the same.
+    # The scale of indicator columns has a floor, so they agree only up to a factor.
     ours = Preprocessor.fit(frame, kinds).matrix(frame)[:, 1:]
     np.testing.assert_allclose((ours - ours.mean(axis=0)) / ours.std(axis=0), expected[:, 1:], atol=1e-12)
 
@@ -215,7 +215,7 @@ def test_report_paths() -> None:
 
 
 def test_a_large_gain_that_is_not_sure_is_not_called_as_good() -> None:
-    """Two splits that scatter leave everything open; twenty equal ones settle it."""
+    """Two scattered splits leave the question open; twenty equal ones settle it."""
     few = verdict_of(logistic_regression=[0.7, 0.8], close_k=[0.75, 0.95], random_forest=[0.7, 0.8])
     assert few[0] == "logistic"
     assert few[2] == "use plain logistic regression: close-k shows no clear gain"
@@ -226,7 +226,7 @@ def test_a_large_gain_that_is_not_sure_is_not_called_as_good() -> None:
 
 @pytest.mark.parametrize("classes", [2, 4])
 def test_metrics_are_scikit_learns(classes: int) -> None:
-    """A batch of two models, every metric, against the functions of scikit-learn one by one."""
+    """Every metric of a batch of two models equals that of scikit-learn."""
     from sklearn import metrics as judge_of
 
     rng = np.random.default_rng(classes)
@@ -246,7 +246,7 @@ def test_metrics_are_scikit_learns(classes: int) -> None:
 
 
 def test_sigmoids_are_platts() -> None:
-    """A batch of Newton's against the fit by scikit-learn's LogisticRegression that the classifiers use."""
+    """The batched Newton fit agrees with the fit by scikit-learn's LogisticRegression that the classifiers use."""
     from closecall.linear.calibration import fit_sigmoid
     from closecall.table.measure import sigmoids
 

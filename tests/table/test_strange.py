@@ -1,4 +1,4 @@
-"""Tables of strangers: hostile names and values stay text, and what a newcomer's files hold is read as they mean it."""
+"""Hostile names and values stay text, and the files of newcomers are read as intended."""
 
 import csv
 import io
@@ -90,7 +90,7 @@ def test_errors_repeat_hostile_arguments_as_text(run: Run, arguments: tuple[str,
 
 
 def test_a_report_is_not_needed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the plotting packages the comparison runs and says what to install; a page asked for is an error."""
+    """Without the plotting packages the comparison runs and states what to install; requesting a page is an error."""
     for name in ("closecall.report.html", "closecall.table.figures", "closecall.report.charts"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "altair", None)
@@ -105,7 +105,7 @@ def test_a_report_is_not_needed(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_words_among_numbers_are_missing_values(run: Run) -> None:
-    """A tenth of a column is `k.A.`: it is still numbers, not a thousand names."""
+    """A column with 10 % of `k.A.` still holds numbers, not a thousand names."""
     rng = np.random.default_rng(1)
     lines = ["Nr;Temperatur;Güte"]
     for row in range(120):

@@ -88,7 +88,7 @@ def test_predictions_of_several_files_are_those_of_each(run: Run, tmp_path: Path
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_passes_end_where_memory_does(tmp_path: Path, classes: int) -> None:
-    """More rows than may be gathered: logistic regression in passes against the one in memory."""
+    """With too many rows to gather, logistic regression in passes agrees with the fit in memory."""
     table = columns(2, 600)
     if classes == 3:
         table["label"] = np.where(table["c"] > 3, "other", table["label"].astype(str))

@@ -162,7 +162,7 @@ def test_a_model_of_an_earlier_release_is_read(run: Run) -> None:
     model.classifier.table_.pop("seen")
     model.classifier.save("m")
     assert len(predictions(run, "m", "c.csv")) == 60
-    assert "no estimate" not in run.err
+    assert "says little about new rows" not in " ".join(run.err.split())
     assert run("predict", "m", "c.csv", "--probabilities") == cli.BAD_REQUEST
     assert "fit it again" in run.err
 

@@ -61,7 +61,7 @@ def test_each_fold_judges_what_the_other_folds_prefer(monkeypatch: pytest.Monkey
 
     def spied(self: Any, groups: Any) -> Any:
         found = real(self, groups)
-        seen.append((self, groups, found))
+        seen.append((self, groups, *found))
         return found
 
     real = race.Race._gain_of_rows
@@ -69,7 +69,7 @@ def test_each_fold_judges_what_the_other_folds_prefer(monkeypatch: pytest.Monkey
     rng, y = np.random.default_rng(0), np.arange(80) % 2
     model = CloseKClassifierCV(alphas=(0.01, 1.0, 100.0), ks=(0.1, 0.4), max_iter=30, cv=folds_of(y), n_starts=1)
     model.fit(rng.normal(size=(80, 6)), y)
-    ((run, (averages, *others), gain),) = seen
+    ((run, (averages, *others), gain, signal),) = seen
     rest = {0: (1, 2), 1: (0, 2), 2: (0, 1)}
 
     def right(place: int, fold: int) -> np.ndarray:
@@ -85,7 +85,8 @@ def test_each_fold_judges_what_the_other_folds_prefer(monkeypatch: pytest.Monkey
     ]
     places = [place for group in others for place in sorted(group, key=of_settings) if (place, 0) in run.right]
     wins = {(place, fold): right(place, fold) - right(held[fold], fold) for place in places for fold in range(3)}
-    total, mixed = 0.0, 0
+    total, mixed, beyond = 0.0, 0, 0.0
+    commonest = np.bincount(y, run.judging).argmax()
     for fold in range(3):
         pooled = {place: np.concatenate([wins[place, f] for f in rest[fold]]) for place in places}
         scores = {p: v.sum() / np.sqrt((v**2).sum()) if v.any() else 0.0 for p, v in pooled.items()}
@@ -93,7 +94,11 @@ def test_each_fold_judges_what_the_other_folds_prefer(monkeypatch: pytest.Monkey
         shares = np.exp([3 * (scores[place] - scores[best[0]]) for place in best])
         shares[shares < 0.05] = 0
         total += sum(s * wins[place, fold].sum() for s, place in zip(shares / shares.sum(), best, strict=True))
+        test = folds_of(y)[fold][1]
+        constant = run.judging[test] @ (y[test] == commonest)
+        beyond += sum(s * (right(p, fold).sum() - constant) for s, p in zip(shares / shares.sum(), best, strict=True))
         mixed += (shares > 0).sum() > 1
+    assert signal().mean == pytest.approx(beyond / run.judging.sum())
     assert gain.mean == pytest.approx(total / run.judging.sum())
     assert mixed > 0
     assert model.guard_report_["comparisons"][0]["gain"] == gain.mean

@@ -265,9 +265,9 @@ class Race:
         table[places, folds] = list(found.values())
         return table[:, : self.folds]
 
-    def _ranked(self, places: Array) -> Array:
+    def _ranked(self, places: Array, central: bool = True) -> Array:
         """Positions from best to worst among those that ran on the most folds."""
-        table = self.scores(central=True)[places]
+        table = self.scores(central)[places]
         ran = (~np.isnan(table)).sum(axis=1)
         kept = places[ran == ran.max()]
         return kept[self._order(kept, np.nanmean(table[ran == ran.max()], axis=1))]
@@ -279,7 +279,7 @@ class Race:
 
     def _guarded(self, groups: list[Array]) -> int:
         """The winner of the first group, unless the best of the others gains enough."""
-        base = int(self._ranked(groups[0])[0])
+        base = int(self._ranked(groups[0], central=False)[0])  # as LogisticRegressionCV chooses its alpha
         if len(groups) == 1:
             return base
         best = int(self._ranked(np.concatenate(groups[1:]))[0])

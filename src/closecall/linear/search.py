@@ -196,7 +196,8 @@ class AggregateLossClassifierCV(_Search):
     The search always includes logistic regression, with and without the exact intercept, and replaces it only if the
     gain is real; this is the guard. The baseline is scikit-learn's own model (multinomial with more than two classes),
     whatever ``loss`` and ``multiclass`` are. With a guard, the tenth of the rows farthest from the mean is not used to
-    choose or compare settings, because outliers favour the model that they have tilted; ``cv_results_`` includes them.
+    choose or evaluate challengers, because outliers favour the model that they have tilted; ``cv_results_`` and the
+    choice of the baseline's alpha include them.
 
     Parameters
     ----------

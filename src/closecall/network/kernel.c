@@ -212,5 +212,3 @@ EXPORT CLONES void network_walk(const Job *job, Network *net, int64_t steps, con
         descend(job, net, number, rates[step], corrections[step]);
     }
 }
-
-#include "released.h"

@@ -69,7 +69,7 @@ def check_members(file: IO[bytes], most: int = MAX_ARRAYS) -> None:
 
 
 class _Counted:
-    """A member of the archive that is read in pieces, because NumPy requests as much as the header claims."""
+    """An archive member that is read in pieces, because NumPy would allocate as much memory as the header claims."""
 
     def __init__(self, raw: IO[bytes], budget: Budget) -> None:
         self.raw, self.budget = raw, budget
@@ -83,7 +83,7 @@ class _Counted:
 def read_member(
     archive: zipfile.ZipFile, member: zipfile.ZipInfo, budget: Budget, expected: np.dtype[Any] | None = None
 ) -> Array:
-    """Return an array of an archive, of the ``expected`` type, or of any numbers or text."""
+    """Return one array of an archive, which must have the ``expected`` type or, without one, hold numbers or text."""
     headers: dict[Any, Any] = {
         (1, 0): np.lib.format.read_array_header_1_0,
         (2, 0): np.lib.format.read_array_header_2_0,
@@ -110,7 +110,7 @@ def read_member(
 
 
 def _check_text(flat: Array, name: str) -> None:
-    """Reject numbers above the last code point, which cannot be text."""
+    """Reject character codes above the last Unicode code point, which cannot be text."""
     if flat.dtype.kind == "U" and flat.size:
         codes = flat.view(np.dtype(np.uint32).newbyteorder(flat.dtype.byteorder))
         if codes.max() > sys.maxunicode:

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 @contextmanager
 def whole_file(path: str | PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file for writing that gets its name once it is complete; an error leaves nothing behind.
+    """Open a temporary file for writing and rename it once it is complete; after an error, no file is left behind.
 
     Pipes and devices are written to directly.
 

@@ -22,7 +22,7 @@ AGAIN = "the same command starts over"
 
 
 def going_on() -> str:
-    """Return how to continue after the command has ended early."""
+    """Return a message on how to continue after the command has ended early."""
     return KEPT if any(word in RESUMABLE for word in sys.argv[1:2]) else AGAIN
 
 

@@ -76,7 +76,7 @@ def warn_of_one(aggregate: str, *counts: Count, depth: int = 3) -> None:
 
 
 def take_smallest(keys: Array, mass: Array, k: Array | float) -> Array:
-    """Weights of the mass ``k`` with the smallest keys; ties share.
+    """Return weights that select the mass ``k`` with the smallest keys; tied examples share the remaining mass.
 
     Parameters
     ----------
@@ -162,13 +162,13 @@ class Aggregate:
     takes : tuple of str
         Which of the counts ``k`` and ``m`` it uses.
     decays : bool
-        Whether its k falls over the run as in Algorithm 1.
+        Whether k decreases during the run, as in Algorithm 1.
     convex : bool
         Whether it keeps a convex loss convex; ``weights . losses`` is then a lower bound of its value at any losses.
     full : bool
         Whether its weights equal the masses, whatever the losses, if k is the total mass and m is 0 (`average`).
     sums_to : float, optional
-        The sum of its weights, if it is not k - m; used as k for an aggregate without one.
+        The sum of the weights if it is not k - m; an aggregate without k uses it as k.
     close : bool
         Whether it uses the threshold and charges M for misclassified examples outside the selection.
     bounded : bool
@@ -190,7 +190,7 @@ class Aggregate:
 
     @property
     def plain(self) -> bool:
-        """Whether it uses all examples and has no count to change that: `average`, under any name."""
+        """Whether it always uses all examples, because it takes neither k nor m: `average`, under any name."""
         return self.full and not self.takes
 
     def counts(self, k: Count, m: Count, total: float) -> tuple[float, float]:
@@ -214,11 +214,11 @@ class Aggregate:
         return self.full and k >= total and m == 0
 
     def above(self, weights: Array, mass: Array) -> Array:
-        """Return how far its value exceeds ``weights . losses`` (problems,), usually zero."""
+        """Return how far the aggregate's value exceeds ``weights . losses`` (problems,); usually zero."""
         return np.zeros(len(weights)) if self.excess is None else self.excess(weights, mass)
 
     def carried(self, k: Array | float, m: Array | float) -> Array | float:
-        """Return the sum of its weights with these masses."""
+        """Return the sum of the weights for these masses."""
         return np.maximum(np.subtract(k, m), 0.0) if self.sums_to is None else self.sums_to
 
     def weights(
@@ -236,7 +236,7 @@ class Aggregate:
         ----------
         losses : array (samples,) or (problems, samples)
         threshold : float
-            T of the individual loss; only used by the close aggregates.
+            The threshold T of the individual loss; only used by the close aggregates.
         k, m : int, float or None
             Counts or fractions of the mass.
         mass : array (samples,), optional

@@ -148,7 +148,7 @@ class Family:
     grid : tuple of str
         The members that a search tries when given only the family's name.
     label, what : str
-        Its name and one line about it, for display.
+        The name and a one-line description, for display.
     """
 
     make: Callable[..., Weighing]

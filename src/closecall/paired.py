@@ -129,7 +129,8 @@ def compare(
 ) -> Comparison:
     """Decide whether the challenger is chosen: its gain must be positive and above ``guard`` standard errors.
 
-    ``signal`` computes its gain over the most frequent class, which must exceed :data:`STRICT` standard errors.
+    ``signal`` computes the challenger's gain over the most frequent class, which must exceed :data:`STRICT` standard
+    errors.
 
     Examples
     --------

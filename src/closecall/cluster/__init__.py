@@ -1,4 +1,4 @@
-"""Fit classifiers to data that stay where they are: on a Dask cluster, or streamed from Parquet files."""
+"""Fit classifiers to data that are not in memory: on a Dask cluster, or streamed from Parquet files."""
 
 from .classifier import DaskAggregateLossClassifier, DaskCloseKClassifier
 from .parquet_source import ParquetSource

@@ -61,7 +61,7 @@ def make_frame(survey: Survey, classes: Array, class_weight: Any, *, intercept: 
 
 
 def select_by(problem: Problem, total: float, size: int = 0) -> LossCut:
-    """Return the cut of a problem over the mass ``total``; raise if the problem needs all rows in one place."""
+    """Return how a problem selects from the mass ``total``; raise an error if it needs all rows in one place."""
     k, m = counts(problem, total)
     loss, advice = get_loss(problem.loss), "raise max_gathered to at least the entries of X, or"
     if get_aggregate(problem.aggregate).is_average(k, m, total):

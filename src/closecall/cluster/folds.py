@@ -58,7 +58,7 @@ def judged(frame: Frame, models: Sequence[Array], folds: int, shares: dict[Any, 
         Coordinates of both models, for the first folds.
     folds : int
     shares : dict
-        The share of each label's rows that was sampled. The rows that are left stand for all rows of their label.
+        The share of each label's rows that was sampled. The remaining rows represent all rows with their label.
     block : Block
 
     Returns

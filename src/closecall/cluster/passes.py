@@ -62,7 +62,7 @@ class InMemory:
 
 @dataclass(frozen=True)
 class PassEvent:
-    """The progress of a fit: which pass, for what, and how many of its partitions and rows are done.
+    """The progress of a fit: the current pass, its purpose, and how many of its partitions and rows are done.
 
     ``rows_in_all`` is 0 until the first pass has counted them.
     """

@@ -178,7 +178,7 @@ random_state
         self, passes: Passes, survey: Survey, frame: Frame, labels: list[Any], dealt: Dealt,
         contenders: Sequence[Setting],
     ) -> list[Array]:  # fmt: skip
-        """Fit the contenders without each of the first folds: coordinates (contenders, scores, coordinates)."""
+        """Fit the contenders without each of the first folds; return (contenders, scores, coordinates) for each."""
         folds = len(dealt.counts)
         used = min(folds, max(2, -(-FINAL_TESTS // max(1, survey.rows // folds))))
         works = []

@@ -1,4 +1,4 @@
-"""One problem over partitions: the in-memory solvers request sums over all rows, and a pass serves several problems."""
+"""One problem over partitions: the in-memory solvers request sums over all rows, and several problems share a pass."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def answer(frame: Frame, requests: Sequence[Request], block: Block) -> list[Any]
 
 
 class Together:
-    """Problems in separate threads; a pass runs as soon as each unfinished one has made a request."""
+    """Runs problems in separate threads; a pass starts as soon as every unfinished problem has made a request."""
 
     def __init__(self, passes: Passes, frame: Frame) -> None:
         self.passes, self.frame, self.asked = passes, frame, queue.SimpleQueue[Any]()
@@ -124,7 +124,7 @@ class RemoteRows:
         self._ask, self._request = ask, request
 
     def __getattr__(self, method: str) -> Any:
-        """Return a method that adds up its answers over all rows."""
+        """Return a method that adds up the results over all rows."""
         if method not in SUMS:
             raise AttributeError(method)
         return lambda *given: self._ask(replace(self._request, method=method, given=given))
@@ -155,10 +155,10 @@ class Ended:
 
 @dataclass(frozen=True)
 class Task:
-    """A problem over ``rows`` rows of mass ``total``, or all but those of a fold.
+    """A problem on ``rows`` rows of mass ``total``, or on all rows but those of one fold.
 
-    The request has the label, the loss and the fold. ``penalty`` is (coordinates,). At most ``room`` rows are gathered.
-    ``intercept`` states whether there is one and whether it is penalised.
+    The request contains the label, the loss and the fold. ``penalty`` is (coordinates,). At most ``room`` rows are
+    gathered. ``intercept`` states whether there is one and whether it is penalised.
     """
 
     request: Request
@@ -181,13 +181,13 @@ class Task:
         return Ended(frame.to_coordinates(found.coef[0, 0], float(found.intercept[0, 0])), float(found.gap[0, 0]))
 
     def path(self, few: Sample, problem: Problem) -> tuple[Array, float]:
-        """Return the end of a path on a sample."""
+        """Follow a path on a sample and return its end."""
         engine = Engine(few.X, few.signs, few.mass[None], few.words, *self.intercept, 1, self.stage)
         ends = engine.paths([problem], np.zeros(1, dtype=int), None)
         return ends.coef[0], float(ends.intercept[0])
 
     def solve(self, frame: Frame, sample: Sample, whole: bool, ask: Callable[[Request], Any]) -> Ended:
-        """Solve the problem, starting from a sample, which may be the ``whole``."""
+        """Solve the problem, starting from a sample; ``whole`` states that the sample contains all rows."""
         rows = RemoteRows(ask, frame, self.request)
         if self.cut.kind == ALL and not get_loss(self.problem.loss).kinks:
             return average(rows, self.penalty, self._average(frame, sample))
@@ -201,7 +201,7 @@ class Task:
         return self._narrow(frame, first, rows)
 
     def _average(self, frame: Frame, sample: Sample) -> Array:
-        """Return the coordinates of the average's minimum on the sample."""
+        """Return the coordinates that minimise the average on the sample."""
         here = ManyRows(sample.X, sample.signs, sample.mass, frame, self.problem.loss)
         penalty = self.penalty * float(sample.mass.sum()) / self.total
         return average(here, penalty, np.zeros(len(penalty))).c

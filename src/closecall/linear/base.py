@@ -37,7 +37,7 @@ class OptimalityGap:
     errors : float
         The mass that this classifier misclassifies.
     lower_bound : float
-        The mass that any linear classifier misclassifies at least.
+        A lower bound on the mass that any linear classifier misclassifies.
     gap : float
         The difference.
     proven : bool

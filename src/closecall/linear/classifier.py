@@ -95,9 +95,10 @@ class AggregateLossClassifier(_OneSetting):
     tol : float
         A fit has converged if its certificate ``gap_`` is at most this; otherwise it warns (``ConvergenceWarning``).
     solver : {"path", "algorithm1"}
-        How selections are minimised: as clipped losses along a path of cuts, or by the steps of the paper's Algorithm
-        1. Sparse tables, tables of more than 256 columns, classes learnt jointly and an ``init`` other than least
-        squares always use the steps. With 80,000 rows or more, the path is followed on a sample and ends on all rows.
+        How to minimise an aggregate that selects examples: as a sum of clipped losses along a path of decreasing cuts,
+        or by the steps of the paper's Algorithm 1. Sparse tables, tables of more than 256 columns, classes learnt
+        jointly and an ``init`` other than least squares always use the steps. With 80,000 rows or more, the path is
+        followed on a sample and ends on all rows.
     n_starts : int or None
         The number of starts of a path: the first uses the masses as they are, the second leaves out the most extreme
         rows, and the others use random masses. The result with the fewest training errors is kept. None means ten, or

@@ -29,7 +29,7 @@ from .training import Training, check_training
 
 @dataclass(frozen=True)
 class Finding:
-    """One of the four cases: its number, and a phrase that interprets it."""
+    """One of the four cases: its value and a phrase that interprets it."""
 
     case: str
     value: float
@@ -47,7 +47,7 @@ class Diagnosis:
     easy : Finding
         The share of examples with almost no loss.
     outliers : Finding
-        The share of the total margin size that belongs to examples far on the wrong side: how hard they pull.
+        The share of the total margin size that is due to examples far on the wrong side, a measure of their influence.
     ambiguity : Finding
         The error of close-k without the outliers: the overlap near the boundary.
     gain : float
@@ -103,7 +103,7 @@ def diagnose(
     Returns
     -------
     Diagnosis
-        Printed, it is a table of five lines.
+        It prints as a table of five lines.
 
     Examples
     --------

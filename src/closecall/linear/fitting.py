@@ -75,7 +75,7 @@ class Parts:
     prepared: dict[tuple[int | None, Any], Any] = field(default_factory=dict)
 
     def of(self, fold_of: Sequence[int] | Array) -> Parts:
-        """Return the parts of other problems, which share the prepared data."""
+        """Return the parts for other problems; they share the prepared data."""
         return replace(self, fold_of=np.asarray(fold_of))
 
     def rows(self, training: Training, score: int | None) -> tuple[int, Arranged]:
@@ -248,8 +248,8 @@ def warn_unsettled(
 ) -> None:
     """Warn if a fit ended without a certificate, and suggest what may help.
 
-    ``convex``: whether the objective is; ``only``: the class of all rows that carry weight, if they share one and the
-    intercept is free; ``depth``: the stack level of the user's own call.
+    ``convex`` states whether the objective is convex, ``only`` is the class of all rows that carry weight, if they
+    share one and the intercept is free, and ``depth`` is the stack level of the user's own call.
     """
     if bool(models.converged.all()):
         return
@@ -284,7 +284,8 @@ def scores_of(X: Any, coef: Array, intercept: Array) -> Array:
 
 
 def codes_of(scores: Array) -> Array:
-    """Return the predicted codes of scores (..., scores): the sign of a single score, else the place of the largest."""
+    """Return the predicted codes of scores (..., scores): the sign of a single score, else the position of the
+    largest."""
     return (scores[..., 0] > 0).astype(int) if scores.shape[-1] == 1 else scores.argmax(axis=-1)
 
 

@@ -1,6 +1,6 @@
 """Joint problems of several classes, solved together in one set of coordinates.
 
-The convex part of a run (all of it for ``average``, the first third of a decay, which all k share) is SciPy's L-BFGS,
+The convex part of a run (all of it for ``average``, the first third of a decay, which all k share) uses SciPy's L-BFGS,
 one problem at a time. The rest are majorising steps of all problems at once, because single steps would be dominated by
 the overhead of Python.
 """
@@ -130,7 +130,7 @@ class JointProblems:
         return float(mass @ losses[0] + 0.5 * (shrink * C).sum()), gradient
 
     def descend_convex(self, C: Array, budget: int, enough: float) -> tuple[Array, Array]:
-        """Return the minima over all examples and the steps, each at most ``budget`` steps that gain ``enough``."""
+        """Return the minima over all examples and the steps taken, at most ``budget``; ``enough`` is the tolerance."""
         roots: dict[Any, tuple[Array, int]] = {}
         keys = [(self.fold_of[row], self.problems[row].alpha, C[row].tobytes()) for row in range(len(C))]
         for row, key in enumerate(keys):

@@ -5,8 +5,9 @@ l(0)``. It is misclassified exactly if ``m <= 0``, as with two classes, and the 
 nothing else: here too, a minimiser of the close-k loss makes at most k - 1 more training errors than the optimum.
 Because l is decreasing, ``l(m)`` is the largest of the losses ``l(z_y - z_j)``: convex in the scores where l is.
 
-*Softmax*: no value of the cross-entropy separates right from wrong. A misclassified example has a loss of at least log
-2, but a correct one may have any loss below log(classes); the threshold is log 2, and Lemma k does not hold.
+*Softmax*: no value of the cross-entropy separates correct from misclassified examples. A misclassified example has a
+loss of at least log 2, but a correct one may have any loss below log(classes); the threshold is log 2, and Lemma k does
+not hold.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def register() -> None:
 
 
 class Operators:
-    """The operators of ONNX, in the version of a model: ``Operators(op_version=18).Add`` is ``OnnxAdd``."""
+    """The ONNX operators in the version that a model uses: ``Operators(op_version=18).Add`` is ``OnnxAdd``."""
 
     def __init__(self, **how: Any) -> None:
         self.how = how

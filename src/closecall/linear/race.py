@@ -1,14 +1,15 @@
 """The race: which settings are solved on which folds, and how the guard judges the winners.
 
-Among hundreds of settings the best one always looks better than it is. Therefore no row helps to choose what it judges:
-each part of the rows judges the settings that the other parts prefer, of the baseline as well as of the challengers;
-all challengers are one family (:mod:`closecall.panel`). The most extreme rows neither choose nor judge: logistic
-regression may get outliers right at the expense of all others. Which rows these are depends on X alone.
+Among hundreds of settings the best one always looks better than it is. Therefore no row is used both to choose a
+setting and to evaluate it: each part of the rows evaluates the settings chosen on the other parts, for the baseline as
+well as for the challengers; all challengers are one family (:mod:`closecall.panel`). The most extreme rows are used for
+neither, because logistic regression may get outliers right at the expense of all others. Which rows are extreme depends
+on X alone.
 
-`average` runs on every fold. The others first run a heat: every second alpha, each k, one start, the fewest folds with
-five hundred test rows in all, and at most a few thousand training rows. The best of each kind then run, from all
-starts, on enough folds for ten thousand test rows: on all of them, unless the table is large. Measured against the full
-grid on the PMLB sets, the race chooses equally well with a fraction of the solves.
+`average` runs on every fold. The others first run in a preliminary round, the *heat*: every second alpha, each k, one
+start, the fewest folds with five hundred test rows in all, and at most a few thousand training rows. The best of each
+kind then run, from all starts, on enough folds for ten thousand test rows: on all of them, unless the table is large.
+Measured against the full grid on the PMLB sets, the race chooses equally good settings with far fewer fits.
 
 No model starts from one that has seen its test rows: starts are cold, or convex solutions of the same fold.
 """
@@ -42,8 +43,8 @@ HEAT_ROWS = 5000
 HEAT_TESTS = 500
 FINAL_TESTS = 10_000
 FINALISTS = 2
-#: The share of the rows that choose and judge where there is a guard. On 21 tables outside the study of dirt, with 5 %
-#: outlier rows, this gains half a point over asking all rows; 20 clean tables lose nothing.
+#: The share of the rows used to choose and evaluate settings if there is a guard. On 21 tables outside the study of
+#: dirt, with 5 % outlier rows, this gains half a point over using all rows; 20 clean tables lose nothing.
 CENTRAL = 0.9
 
 Pair = tuple[int, int]
@@ -53,13 +54,13 @@ Pair = tuple[int, int]
 class Race:
     """Settings by folds: models, scores, and the choice among them.
 
-    Folds are numbered: first those that choose, then those of the other splits, which only confirm.
+    Folds are numbered: first those used to choose a setting, then those of the other splits, which only confirm it.
 
     Parameters
     ----------
     training : Training
     splits : list of Splits
-        The folds that choose, then fresh ones.
+        The folds used to choose a setting, then fresh ones.
     options : Options
     make_scorer : callable
         Training set -> :class:`Scorer`, or None for accuracy.
@@ -259,7 +260,7 @@ class Race:
         return fit_calibrators(str(self.calibration), scores, self.training.codes[rows], self.training.weight[rows])
 
     def scores(self, central: bool = False) -> Array:
-        """Scores (settings, folds) on the folds that choose, of all rows or the central ones; NaN where none ran."""
+        """Return scores (settings, folds) on the first folds, over all or only the central rows; NaN where none ran."""
         table, found = np.full((len(self.settings), len(self.tests)), np.nan), self.marks if central else self.points
         places, folds = np.array(list(found), dtype=int).reshape(-1, 2).T
         table[places, folds] = list(found.values())
@@ -290,7 +291,7 @@ class Race:
     def _heats(self, group: Array) -> tuple[Array, int]:
         """Settings of the group that have run, and the number of first folds on which all of them ran.
 
-        Settings dropped after the heat count as well, because the rows of these folds chose which ones continued.
+        Settings dropped after the heat count as well, because these folds determined which ones continued.
         Settings with equal scores are in order of preference.
         """
         ran = group[~np.isnan(self.scores()[group, 0])]
@@ -298,7 +299,8 @@ class Race:
         return ran[self._order(ran, np.zeros(len(ran)))], folds
 
     def _outcomes(self, places: Array, folds: int) -> Array:
-        """Shares of right answers (settings, samples) over the tests of the first folds; NaN for rows without any."""
+        """Return shares of correct predictions (settings, samples) in the first folds; NaN for rows without any
+        test."""
         times = np.zeros(len(self.panel.part), dtype=np.float32)
         total = np.zeros((len(places), len(times)), dtype=np.float32)
         for fold in range(folds):
@@ -307,7 +309,7 @@ class Race:
         return total / np.where(times > 0, times, np.nan)
 
     def _gain_of_rows(self, groups: list[Array]) -> tuple[Gain, Callable[[], Gain]]:
-        """The mean gain of the blend that each part of the rows judges, over the baseline and over a constant answer.
+        """Return the mean gain of the challengers' blend over the baseline, and a function for that over a constant.
 
         A row's gain is its mean over the tests.
         """
@@ -348,7 +350,7 @@ class Race:
         )
 
     def _gain_of_folds(self, groups: list[Array]) -> Gain:
-        """The mean gain over the folds; each compares the settings preferred by the folds without its test rows."""
+        """Return the mean gain over the folds; each compares the settings chosen on folds without its test rows."""
         gains, shares = list[float](), list[float]()
         kinds = [self._heats(groups[0]), self._heats(np.concatenate(groups[1:]))]
         for fold in range(self.finals):
@@ -366,7 +368,7 @@ class Race:
 
 
 def hits(X: Array, codes: Array, coef: Array, intercept: Array) -> Array:
-    """Whether models with coef (settings, scores, features) predict the codes (settings, samples), in blocks."""
+    """Return whether models with coef (settings, scores, features) predict the codes (settings, samples)."""
     right = np.empty((len(coef), len(codes)), dtype=bool)
     size = max(1, (1 << 22) // max(1, len(codes) * coef.shape[1]))
     for begin in range(0, len(coef), size):
@@ -404,9 +406,9 @@ def central(X: Any, weight: Array) -> Array:
 
 
 def heat_rows(training: Training, split: Splits, limit: int = HEAT_ROWS) -> tuple[Array, float]:
-    """Rows of the first fold for the heat, and their share of its training rows.
+    """Return the rows of the first fold to use in the heat, and the share of its training rows among them.
 
-    At most about ``limit`` training rows, stratified by class and drawn by position, and the test rows.
+    These are at most about ``limit`` training rows, stratified by class and drawn by position, and the test rows.
     """
     trains, tests = split.train[0][split.group], split.test[0][split.group]
     share = min(1.0, limit / max(1, int(trains.sum())))
@@ -426,6 +428,7 @@ def heat_folds(split: Splits) -> int:
 
 
 def _scaled(setting: Setting, share: float, total: float) -> Setting:
-    """The setting for a share of the rows: alpha weighs against a sum, and a count of examples becomes a fraction."""
+    """Return the setting for a share of the rows: alpha is scaled like the sum of losses, and counts become
+    fractions."""
     k, m = (min(1.0, int(c) / total) if isinstance(c, Integral) else c for c in (setting.k, setting.m))
     return replace(setting, alpha=setting.alpha * share, k=k, m=m)

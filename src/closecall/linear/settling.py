@@ -85,7 +85,8 @@ class ClassScores(LossRows):
         return np.asarray(((weights[:, None] * self._by_class(view)).T @ self.rows).ravel())
 
     def bend(self, view: ClassView, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
-        """Return the sizes for damping, and the curvature with fixed weights and with ``turned`` squares."""
+        """Return the sizes for damping, and the curvature: losses weighted by ``held``, squared slopes by
+        ``turned``."""
         rank, apart, mixed = self.rows.shape[1], self.own - view.shares, held * view.pulls / view.temperature
         straight = held * view.bends + turned * view.pulls**2
         found = np.empty((self.classes, rank, self.classes, rank))
@@ -106,11 +107,11 @@ class ClassScores(LossRows):
         return individual_losses(self.kind, self.loss, self._scores(c), self.codes)
 
     def tangents(self, view: ClassView, weights: Array, penalty: Array) -> float:
-        """Return a lower bound of the objective for held weights (see :mod:`closecall.solvers.certificate`).
+        """Return a lower bound of the objective with fixed weights (see :mod:`closecall.solvers.certificate`).
 
         Free intercepts require that the pulls on every class sum to zero. Sum the pulls of each class's own examples:
         off the diagonal they are positive, on it negative, and every column sums to zero, as in the generator of a
-        Markov chain. Its stationary distribution, scaled to at most 1, is the repair.
+        Markov chain. Multiplying each class by its stationary probability, scaled to at most 1, makes the sums zero.
         """
         slopes = self._by_class(view)
         across = weights[:, None] * slopes

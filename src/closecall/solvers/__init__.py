@@ -1,4 +1,4 @@
-"""Solvers: the slow, obvious one and the batched one."""
+"""Solvers: a slow reference solver and the batched solver."""
 
 from .batched import Solutions, solve
 from .sweep import Progress

@@ -89,8 +89,8 @@ def solve(
         The largest gap of a problem that counts as converged. A problem leaves the batch when a step moves its margins
         by less than this share of their size; with 0 every step is taken.
     settle : int
-        Continue problems that end without a certificate: averages for at most this many further steps, selections
-        until their ramps are narrow (:mod:`closecall.solvers.engine`).
+        Continue problems that end without a certificate: averages for at most this many further steps, other aggregates
+        as in :mod:`closecall.solvers.engine`.
     init : {"least_squares", "zeros"} or (coef, intercept)
         The start: minimum-norm least squares on y, zeros, or given parameters, one for all problems or one each.
     fit_intercept, penalize_intercept : bool

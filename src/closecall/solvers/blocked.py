@@ -136,7 +136,7 @@ class ManyRows:
             self.standard.signed(self.X[some], self.signs[some], self.held[some])
 
     def look(self, c: Array, window: LossWindow, width: float) -> LookSums:
-        """Return the sums that a stage needs; rows outside the window only cost a product."""
+        """Return the sums that a stage needs; rows outside the window cost only one product each."""
         margins, zero, size = self.margins(c), np.zeros(len(c)), len(c)
         low, high = _levels(window, width)
         found = LookSums(0.0, 0.0, 0.0, zero, zero, np.zeros((size, size)), 0.0, zero, zero)
@@ -146,7 +146,7 @@ class ManyRows:
         return replace(found, value=found.value + beyond, errors=self.errors(margins))
 
     def tangents(self, c: Array, window: LossWindow, width: float) -> TangentSums:
-        """Return the sums of tangents to the losses that a window weights at c."""
+        """Return the sums of tangents to the losses at c weighted by a window."""
         found, second = TangentSums(*_zeros(len(c))), len(c) <= LARGEST_RANK
         for rows in self.blocks(self.near(c, *_levels(window, width))):
             view = rows.see(c, width)
@@ -154,7 +154,7 @@ class ManyRows:
         return found
 
     def flow(self, c: Array, ramp: Ramp, touch: Array | None) -> FlowSums:
-        """Return sums of the losses that a ramp weights at c; tangents touch at ``touch``, or at c."""
+        """Return sums of the losses at c weighted by a ramp; tangents are taken at ``touch``, by default at c."""
         size, wrong = len(c), self.errors(self.margins(c)) if self.held is None else 0.0
         line, square = np.zeros(size), np.zeros((size, size))
         parts: Any = *_zeros(size), line, square, line, line, 0.0, wrong
@@ -198,19 +198,19 @@ def _levels(window: LossWindow, width: float) -> tuple[float, float]:
 
 
 def _reach(threshold: float, ramp: Ramp) -> tuple[float, float]:
-    """Return the range of losses that a ramp weights."""
+    """Return the range of losses to which a ramp gives weight."""
     edge, width = np.exp(-ramp[0]), ramp[1]
     return edge * np.exp(-width / (2 * threshold)), 2 * threshold - edge + width / 2
 
 
 def margins_of(loss: Loss, ramp: Ramp) -> tuple[float, float]:
-    """Return a range of margins that contains those that a ramp weights."""
+    """Return a range that contains all margins to which a ramp gives weight."""
     low, high = _reach(loss.threshold, (ramp[0], max(ramp[1], SEEN)))
     return margin_at(loss, high), margin_at(loss, low)
 
 
 def _flow(loss: Loss, signed: Array, mass: Array, c: Array, ramp: Ramp, reach: Ramp, touch: Array | None) -> FlowSums:
-    """Return the sums of rows ``-y * z`` (rows, coordinates) that fit in the cache; rows out of reach are skipped."""
+    """Return the sums over a block of rows ``-y * z`` (rows, coordinates); rows outside ``reach`` are skipped."""
     margins = -(signed @ c)
     seen = np.flatnonzero((margins > reach[0]) & (margins < reach[1]))
     if len(seen) < len(margins):
@@ -239,7 +239,8 @@ def _flow(loss: Loss, signed: Array, mass: Array, c: Array, ramp: Ramp, reach: R
 
 
 def ramp_parts(threshold: float, ramp: Ramp, losses: Array) -> tuple[Array, Array, Array]:
-    """Return the shares of losses (samples,), not clipped to [0, 1], and their derivatives by loss and by place."""
+    """Return the shares of losses (samples,), not clipped to [0, 1], and their derivatives with respect to loss and
+    place."""
     (place, width), wrong = ramp, losses >= threshold
     edge, small = np.exp(-place), np.maximum(np.where(wrong, threshold, losses), 1e-300)
     shares = 0.5 + np.where(wrong, 2 * threshold - edge - losses, threshold * (np.log(small) + place)) / width
@@ -248,7 +249,7 @@ def ramp_parts(threshold: float, ramp: Ramp, losses: Array) -> tuple[Array, Arra
 
 
 def margin_at(loss: Loss, level: float) -> float:
-    """Return the margin at which a falling loss is at ``level``; infinite if it never is.
+    """Return the margin at which a decreasing loss equals ``level``; infinite if there is none.
 
     Examples
     --------

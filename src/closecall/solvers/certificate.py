@@ -3,16 +3,16 @@
 A convex loss lies above each of its tangents, ``l(m) >= l(q) + l'(q) * (m - q)``. With weights s >= 0 the objective is
 therefore at least ``sum s * (l(q) - l'(q) * q) - ||v||^2 / (2 alpha)`` with ``v = sum s * l'(q) * y * x``, whatever the
 parameters, provided that ``sum s * l'(q) * y`` is zero if the intercept is free. This is the value of a point of the
-dual (Fenchel). Losses are not negative, so weights may be reduced: those of the heavier class are, until that sum is
-zero. The points of tangency q can be chosen freely. They are the margins of the solution or, if that is not enough, the
-margins at the best intercept; at a kink, any slope between the slopes on its two sides may be used.
+dual (Fenchel). Losses are not negative, so weights may be reduced: those of the heavier class are reduced until that
+sum is zero. The points of tangency q can be chosen freely. They are the margins of the solution or, if that is not
+enough, the margins at the best intercept; at a kink, any slope between the slopes on its two sides may be used.
 
 The **gap** is the objective minus this bound, relative to the objective. For a convex aggregate, whose weights are a
 subgradient, it bounds how far the objective is above its minimum. For the others it bounds how far the objective could
 fall with the weights held fixed: a solution is stationary if it is optimal for the examples that it selects itself. If
-an aggregate exceeds its weighted losses, the excess is the same in the objective and in the bound. If the loss is not
-convex, the gap is a measure, not a bound. Everything here is computed in float64 on X itself, so the bound holds up to
-the rounding of its sums.
+the value of an aggregate exceeds its weighted losses, the excess is the same in the objective and in the bound. If the
+loss is not convex, the gap is only an estimate, not a bound. Everything here is computed in float64 on X itself, so the
+bound holds up to the rounding of its sums.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Judged:
     intercept: str
 
     def scores(self, coef: Array, intercept: Array) -> Array:
-        """Scores (problems, samples) in float64, without a float64 copy of X."""
+        """Return scores (problems, samples) in float64, without a float64 copy of X."""
         X = self.X
         if not isinstance(X, np.ndarray) or X.dtype == np.float64:
             return np.asarray(X @ coef.T).T + intercept[:, None]
@@ -115,7 +115,7 @@ def _judge_alike(
 
 
 def _weighed(setting: Judged, weights: Array) -> tuple[Judged, Array | slice]:
-    """The data and the index of the examples with weight, or of all examples if more than half have weight."""
+    """Return the examples with positive weight and their index, or all examples if more than half have weight."""
     used = np.flatnonzero(weights.any(axis=0))
     if len(used) > 0.5 * weights.shape[1]:
         return setting, slice(None)
@@ -123,20 +123,21 @@ def _weighed(setting: Judged, weights: Array) -> tuple[Judged, Array | slice]:
 
 
 def weights_at(problem: Problem, losses: Array, threshold: float, mass: Mass) -> Array:
-    """The weights that the aggregate gives to losses (rows, samples) with their threshold."""
+    """Return the aggregate's weights of losses (rows, samples), given their threshold."""
     k, m = (np.full(len(losses), count) for count in counts(problem, mass.total))
     return weigh(problem.aggregate, losses, threshold, k, m, mass).astype(np.float64, copy=False)
 
 
 def counts(problem: Problem, total: float) -> tuple[float, float]:
-    """The masses k and m of a problem."""
+    """Return k and m of a problem as masses."""
     k, m = get_aggregate(problem.aggregate).counts(problem.k, problem.m, total)
     k, m = (float(np.rint(c)) if abs(c - np.rint(c)) < 1e-9 * c else c for c in (k, m))  # 0.07 * 100 is 7
     return k, m
 
 
 def lower_bounds(setting: Judged, loss: Loss, weights: Array, points: Array, slopes: Array, alpha: Array) -> Array:
-    """Lower bounds (problems,) by tangents at ``points`` with ``slopes``, both (problems, samples) like the weights."""
+    """Return lower bounds (problems,) by tangents at ``points`` with ``slopes``, (problems, samples) like the
+    weights."""
     heights, used = loss.value(points) - slopes * points, weights > 0
     if not used.all():  # losses without weight may be infinite
         slopes, heights = np.where(used, slopes, 0.0), np.where(used, heights, 0.0)
@@ -170,7 +171,7 @@ def dual_values(setting: Judged, heights: Array, pull: Array, alpha: Array) -> A
 
 
 def balance(signed: Array) -> Array:
-    """Factors in [0, 1] that reduce the positive or the negative numbers of each row until the row sums to zero.
+    """Return factors in [0, 1] that reduce the positive or negative numbers of each row so that it sums to zero.
 
     Without this, a free intercept could lower the bound without limit.
 
@@ -191,7 +192,7 @@ def _at_margins(setting: Judged, loss: Loss, weights: Array, margins: Array, tol
 
 
 def _at_best_intercept(setting: Judged, loss: Loss, weights: Array, margins: Array, tol: float) -> Tangents | None:
-    """The margins at the best intercept, which secant steps on the derivative find."""
+    """Return the margins at the best intercept, found by secant steps on the derivative."""
     if setting.intercept != "free" or not np.isfinite(loss.curvature):
         return None
 
@@ -214,7 +215,7 @@ def _at_best_intercept(setting: Judged, loss: Loss, weights: Array, margins: Arr
 
 
 def _at_kinks(setting: Judged, loss: Loss, weights: Array, margins: Array, tol: float) -> Tangents | None:
-    """The kinks, for margins within a width below them, with slopes between those of the two sides."""
+    """Move points less than a width below a kink to the kink, with slopes between those on its two sides."""
     if not loss.kinks:
         return None
     slopes, points = loss.slope(margins), margins.copy()
@@ -229,7 +230,7 @@ def _at_kinks(setting: Judged, loss: Loss, weights: Array, margins: Array, tol: 
 
 
 def hinge_bounds(rows: Any, mass: Array, penalty: Array, dual: Array) -> Array:
-    """Lower bounds (problems,) of average hinge problems by points (problems, samples) of their dual.
+    """Return lower bounds (problems,) of average hinge problems from dual points (problems, samples).
 
     ``sum a - sum_j (sum a * rows_j)^2 / (2 penalty_j)`` for any 0 <= a <= mass, with the signed rows of a design and
     penalties (problems, coordinates). Only the last coordinate is balanced: at alpha = 0 the bound is 0.

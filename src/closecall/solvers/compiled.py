@@ -37,7 +37,7 @@ LIBRARY = _load()
 
 
 def serves(design: Design, losses: Array, aggregates: Array, m: Array, folds: Array, masses: list[Mass]) -> Array:
-    """Which of the rows the compiled kernel supports, (rows,), with one mass for each fold."""
+    """Return which rows (rows,) the compiled kernel supports, with one mass for each fold."""
     if LIBRARY is None or not isinstance(design.signed, np.ndarray):
         return np.zeros(len(losses), dtype=bool)
     plain = np.array([mass.unit for mass in masses])[folds]  # `top` with general masses has a rule of its own
@@ -47,7 +47,7 @@ def serves(design: Design, losses: Array, aggregates: Array, m: Array, folds: Ar
 
 
 def codes(losses: Array, aggregates: Array, folds: Array) -> Array:
-    """Losses, aggregates and folds (3, rows) as the codes used in C; -1 if unsupported.
+    """Return losses, aggregates and folds (3, rows) as the codes used in C; -1 if unsupported.
 
     Examples
     --------
@@ -105,7 +105,7 @@ class Puller:
 
 
 class BoundPull:
-    """Repeated gradients of one set of rows: all arguments of the C function stay in place.
+    """Computes gradients of the same rows repeatedly; the arguments of the C function are prepared once.
 
     Codes and hints are those of :meth:`Puller.pull`; the hints are contiguous and updated by every call.
     """
@@ -118,7 +118,7 @@ class BoundPull:
         self.arguments = puller.arguments(self.values, self.codes, self.k, hints, self.left, self.found)
 
     def gradients(self, C: Array, k: Array) -> Array:
-        """Gradients (rows, coordinates) at C without the penalty, both of the design's type; overwritten next time."""
+        """Return gradients (rows, coordinates) at C without the penalty, in an array that the next call overwrites."""
         np.matmul(C, self.design.across, out=self.values)
         self.k[:] = k
         left = self.function(*self.arguments)

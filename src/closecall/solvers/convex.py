@@ -3,12 +3,13 @@
 Neither ever increases the objective. In the L-BFGS all problems advance together, with one pass over the data for each
 trial point, but every row has its own line search, memory and stopping test. Its coordinates are scaled by the diagonal
 of the curvature bound, ``c * z^2 + alpha``. Where columns are dependent the diagonal does not bound the curvature, but
-only few directions exceed it, which the memory learns; the first step is short enough for them.
+only a few directions exceed it, and the L-BFGS memory learns them; the first step is short enough for them.
 
 There the hinge is rounded over a width (Huber's rounding) and moved for each example by a multiplier: its slope on the
 kink, which is its share in the dual (the method of multipliers: Hestenes 1969, Powell 1969). Each time a row is solved
-well enough for its multipliers, its own slopes become the next ones. The width need not shrink, so steps stay long, and
-the slopes are a feasible point of the dual: a row stops when its gap is small enough, and its bound is the certificate.
+well enough for its multipliers, its slopes become the next multipliers. The width need not shrink, so steps stay long,
+and the slopes are a feasible point of the dual: a row stops when its gap is small enough, and its bound is the
+certificate.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ WIDTH = 0.1
 
 @dataclass(frozen=True)
 class Roots:
-    """`average` problems, as rows: the roots from which decay runs grow."""
+    """`average` problems as rows; decay runs start from their solutions."""
 
     loss: list[str]
     fold: Array
@@ -70,7 +71,7 @@ def minimize(design: Design, roots: Roots, masses: list[Mass], start: Array, lim
 
 
 def _smooth(loss: str) -> bool:
-    """Whether a loss with second-order steps takes Newton's."""
+    """Whether a loss with second-order steps uses Newton steps."""
     return not get_loss(loss).kinks
 
 
@@ -88,7 +89,8 @@ def _groups(design: Design, roots: Roots, cheap: list[str]) -> list[tuple[str, A
 
 
 def _pilot(design: Design, roots: Roots, masses: list[Mass], start: Array, limits: Limits) -> Array:
-    """Starts of the rows: if eight or more of a fold would start alike, their middle alpha is solved first.
+    """Return starts: if eight or more rows of a fold have the same start, the one with the middle alpha is solved
+    first.
 
     They end at the same optimum, in two or three steps instead of five. This stays within a fold: no row starts from a
     model that has seen its test rows.
@@ -136,7 +138,7 @@ def quasi_newton(design: Design, loss: str, mass: Mass, alpha: Array, start: Arr
 
 
 def _rounded_hinge(negative: Array, shares: Array, width: Array) -> tuple[Array, Array, Array, Array]:
-    """The rounded losses, minus their slopes, the plain losses and their slack at the kink, all (rows, samples)."""
+    """Return rounded losses, their negated slopes, plain losses and their slack at the kink, all (rows, samples)."""
     width = width[:, None].astype(negative.dtype)
     short = 1 + negative
     moved = short + width * shares
@@ -186,7 +188,7 @@ class _State:
         return (slice(begin, begin + self.limits.block_rows) for begin in range(0, rows, self.limits.block_rows))
 
     def evaluate(self, C: Array, rows: Array | slice = slice(None)) -> tuple[Array, Array, Array, Array]:
-        """The minimised function at C for these rows, its gradient, the objective and the slack."""
+        """Return the function to minimise at C for these rows, its gradient, the objective and the slack."""
         shares, width, alpha = self.shares[rows], self.width[rows], self.alpha[rows]
         sums, gradient = np.zeros((3, len(C))), np.empty_like(C)
         weights = 1 if self.mass.factors is None else self.mass.factors
@@ -263,7 +265,7 @@ class _State:
         return (gap <= enough) | (self.idle >= 10)
 
     def turn(self, rows: Array) -> None:
-        """New directions for ``rows`` by the two-loop recursion (Nocedal 1980), each row with its own memory."""
+        """Return new directions for ``rows`` by the two-loop recursion (Nocedal 1980), each with its own memory."""
         scaled, newest, size = self.gradient / self.scale, self.newest, len(self.inverse)
         vector, coefficients = scaled.copy(), []
         order = [slot for age in range(size) if self.inverse[slot := (newest - age) % size].any()]

@@ -1,4 +1,4 @@
-"""Cuts: every selection of an aggregate is a plain sum of a clipped loss.
+"""Cuts: an aggregate that selects examples is a sum of clipped losses.
 
 At fixed edges the gradient of an aggregate is that of ``sum of clip(l, low, high)``: the slopes of the examples whose
 loss lies between the edges and none elsewhere. `close` has the window ``[T - e, T + e]``, `atk` and `maximal` ``[e,
@@ -26,7 +26,7 @@ CLOSE, ABOVE, ALL = range(3)
 
 @dataclass(frozen=True)
 class LossWindow:
-    """Losses between two edges, each a ramp of one width; ``spread`` says how the width grows with the cut.
+    """Losses between two edges, each smoothed by a ramp; ``spread`` states how the width grows with the cut.
 
     Examples
     --------
@@ -62,11 +62,11 @@ class LossWindow:
 
 @dataclass(frozen=True)
 class LossCut:
-    """How a problem selects: its kind of window, and the mass k inside it.
+    """How a problem selects examples: the kind of window, and the mass k inside it.
 
     The mass ``m`` of the largest losses is left out first: leaving out the largest gives the smallest aggregate, so
-    leaving out and solving in turn never goes uphill. ``slack`` says how close to k the mass must be; ``convex``
-    whether the problem is, once they are left out.
+    alternating between leaving out and solving never increases the objective. ``slack`` states how close to k the mass
+    must be, ``convex`` whether the problem is convex without them.
     """
 
     kind: int
@@ -95,7 +95,7 @@ def cut_of(problem: Problem, mass: Array) -> LossCut | None:
 
 
 def left_out(losses: Array, mass: Array, m: float) -> Array:
-    """Return the masses (samples,) without the mass m of the largest losses; ties share."""
+    """Return the masses (samples,) without the mass m of the largest losses; tied examples share what remains."""
     return mass - take_smallest(-losses[None], mass, m)[0] if m > 0 else mass
 
 

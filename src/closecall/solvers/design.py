@@ -57,13 +57,13 @@ class Design:
         return float(np.finfo(self.signed.dtype).eps)
 
     def negative_margins(self, coordinates: Array) -> Array:
-        """Minus the margins, (problems, samples)."""
+        """Return minus the margins, (problems, samples)."""
         if sparse.issparse(self.signed):
             return np.ascontiguousarray((self.signed @ coordinates.T.astype(self.signed.dtype)).T)
         return np.matmul(coordinates.astype(self.signed.dtype, copy=False), self.across)
 
     def gradient(self, pull: Array) -> Array:
-        """Sums (problems, coordinates) of the rows, weighted by ``pull`` (problems, samples)."""
+        """Return sums (problems, coordinates) of the rows, weighted by ``pull`` (problems, samples)."""
         if not sparse.issparse(self.signed):
             return pull @ self.signed
         used = np.flatnonzero(pull.any(axis=0)) if len(pull) == 1 else np.arange(pull.shape[1])
@@ -261,7 +261,7 @@ def merge_duplicates(X: Any, y: Array, masses: Array) -> tuple[Any, Array, Array
 
 
 def _hashes(table: Array) -> tuple[Array, Array]:
-    """A hash of the bytes of every row, and the rows in float64."""
+    """Return a hash of the bytes of every row, and the rows in float64."""
     table = np.ascontiguousarray(table, dtype=np.float64) + 0.0  # -0.0 becomes 0.0
     words = table.view(np.uint64)
     odd = np.random.default_rng(0).integers(1, 1 << 63, words.shape[1], dtype=np.uint64) * 2 + 1

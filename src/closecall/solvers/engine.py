@@ -63,8 +63,8 @@ class Engine:
     Close-k problems of one (loss, fold, alpha) are points on one path, whose stages take at most ``stage`` steps.
     Further starts use random masses, determined by the hashes ``words`` (samples,) of the rows; the end with the fewest
     errors is kept. Other selections begin at the average. By default, ``n_starts`` is as large as the number of rows
-    allows. ``rough`` ends suffice in a heat. ``known`` holds standardised rows and the masses of starts, which the
-    calls of a search share; it is filled in when needed.
+    allows. ``rough`` ends suffice for the first round of a search. ``known`` holds standardised rows and the masses of
+    starts, which the calls of a search share; it is filled in when needed.
     """
 
     X: Array
@@ -235,7 +235,7 @@ class Selection:
         return *finish(walk, c, self.cut, tol), walk.looks
 
     def value(self, c: Array) -> float:
-        """Return the objective, by the aggregate's own weights."""
+        """Return the objective, computed with the aggregate's own weights."""
         margins, inside = self.rows.margins(self.problem.loss, self.mass).exact_margins(c), self.mass > 0
         penalty = 0.5 * self.problem.alpha * float((self.rows.penalized * c**2).sum())
         return aggregate_value(self.problem, margins[inside], mass=self.mass[inside]) + penalty
@@ -261,7 +261,7 @@ class Selection:
 
 
 def ranked(spots: list[Spot]) -> list[Spot]:
-    """Sort spots by their errors, then by the value for their cut; repeated ends come last."""
+    """Sort the ends of paths by errors, then by the value at their cut; duplicates come last."""
     errors, values = (
         # Relative to the largest: masses have any unit, and rounding must not decide the order.
         np.round(part / max(part.max(), 1e-300), digits).tolist()

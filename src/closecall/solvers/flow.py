@@ -1,12 +1,12 @@
 """Certified points of close-k on many rows, by a flow.
 
 On many rows the penalty per example is small and scores are large: most losses inside the cut are tiny, and a ramp as
-wide as a share of the cut would reach all correct rows. Below T the width of the ramp here is therefore one of
-logarithms of losses (times T, which makes the two the same at T). The unknown is the *place*, minus the logarithm of
-the smallest selected loss. The gradient must be zero and the weights must sum to k; these equations are solved by
-following a flow. Its steps are those of an implicit Euler scheme in the metric of the curvature (pseudo-transient
-continuation). They become longer as the gradient falls, and are limited where the selection moves with the coordinates
-and little pulls them back. On 10^5 x 20 with k = 0.1 and alpha = 1 this takes 0.03 s; the stages of
+wide as a share of the cut would reach all correct rows. Below T the width of the ramp is therefore measured in
+logarithms of losses (times T, so that both agree at T). The unknown is the *place*, minus the logarithm of the smallest
+selected loss. The gradient must be zero and the weights must sum to k; these equations are solved by following a flow.
+Its steps are those of an implicit Euler scheme in the metric of the curvature (pseudo-transient continuation). They
+become longer as the gradient falls, and are limited where the selection changes with the coordinates and there is
+little curvature. On 10^5 x 20 with k = 0.1 and alpha = 1 this takes 0.03 s; the stages of
 :mod:`closecall.solvers.stages` at fixed cuts need 5 s and leave no certificate.
 
 A point is certified for the weights of a ramp so narrow that it changes no loss by more than ``tol`` times their mean.
@@ -150,7 +150,7 @@ class Flow:
         return None
 
     def see(self, c: Array, ramp: Ramp, touch: Array | None, whole: bool = False) -> Point:
-        """Evaluate the gathered rows as long as no other row can have entered, or the ``whole``."""
+        """Evaluate the gathered rows, as long as no other row can have entered the window, or all rows (``whole``)."""
         rows = self.rows if whole or not self.gathers else self._gathered(c, ramp)
         self.looks += 1
         sums = rows.flow(c, ramp, touch)
@@ -192,7 +192,7 @@ class Flow:
         return gap_of(value, point.sums.bound(self.penalty), max(value, NOTHING * self.rows.threshold * self.k))
 
     def held(self, sums: FlowSums) -> Array:
-        """Return the curvature with the weights held fixed."""
+        """Return the curvature for fixed weights."""
         held = sums.bend + np.diag(self.penalty)
         return held + (1e-10 * np.trace(held) / len(held) + 1e-300) * np.eye(len(held))
 
@@ -202,8 +202,8 @@ class Flow:
     def _step(self, point: Point, inverse: float) -> tuple[Array, float]:
         """Return an implicit step of the flow: changes of the coordinates and of the place.
 
-        It moves the margins by at most half their size and the place by at most a quarter of its own; sizes below 1 and
-        4 count as these.
+        It moves the margins by at most half their size and the place by at most a quarter of its own; smaller sizes
+        count as 1 and 4.
         """
         sums, held, missing = point.sums, self.held(point.sums), point.sums.held - self.k
         right, matrix = sums.gradient + self.penalty * point.c, held

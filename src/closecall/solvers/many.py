@@ -101,7 +101,7 @@ def start(
     sample: Sample, problem: Problem, cut: LossCut, total: float, path: Any, standard: Standard, penalty: Array,
     tol: float,
 ) -> Start | None:  # fmt: skip
-    """Solve a problem over the mass ``total`` on a sample; return None if k exceeds the losses in it.
+    """Solve a problem over the mass ``total`` on a sample; return None if the sample is not sufficient.
 
     ``path(sample, problem)`` solves a problem on a few of its rows.
     """

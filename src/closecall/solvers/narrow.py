@@ -1,4 +1,4 @@
-"""Certificates of spots: their ramps are narrowed until the shares of a ramp certify the selection.
+"""Certificates for the ends of paths: ramps are narrowed until their shares certify the selection.
 
 The certificate is that of :mod:`closecall.solvers.certificate`. Its weights are the shares of a ramp so narrow that
 changing losses by at most ``tol`` times the objective per unit of selected mass gives exactly this selection. If the
@@ -18,7 +18,8 @@ NARROWING = 0.2  # the factor between the widths of two ramps, about
 
 
 def narrow(walk: Walk, spot: Spot, cut: LossCut, tol: float) -> tuple[Spot, float]:
-    """Narrow the ramps of a spot until their shares certify it or they can be narrowed no further; return its gap."""
+    """Narrow the ramps until their shares certify the spot or they can be narrowed no further; return it and its
+    gap."""
     ramp, gap = RAMP, np.inf
     if not (np.isfinite(spot.cut) or cut.kind == ALL):
         return spot, np.inf
@@ -53,9 +54,9 @@ def gap_of(value: float, bound: float, scale: float) -> float:
 
 
 def judge_spot(walk: Walk, spot: Spot, cut: LossCut, ramp: float) -> tuple[float, float]:
-    """Return the objective per unit of the mass inside, with the weights of a ramp held fixed, and the gap.
+    """Return the objective per unit of the mass inside, for the fixed weights of a ramp, and the gap.
 
-    If the problem is convex, its own value counts, and weights of at most the mass k are a point of its dual.
+    If the problem is convex, its own value is used, and weights of at most the mass k are a point of its dual.
     """
     walk.kind, walk.ramp = cut.kind, ramp
     threshold, penalty = walk.rows.threshold, 0.5 * float((walk.penalty * spot.c**2).sum())
@@ -70,14 +71,14 @@ def judge_spot(walk: Walk, spot: Spot, cut: LossCut, ramp: float) -> tuple[float
 
 
 def spot_at(walk: Walk, c: Array, cut: LossCut, mass: Array) -> Spot:
-    """Leave the largest losses at coordinates c out of the masses of the walk; return the spot of the rest."""
+    """Set the walk's masses to those without the largest losses at coordinates c; return the new spot."""
     losses = walk.rows.plain_losses(c)
     walk.rows.mass = left_out(losses, mass, cut.m)
     return Spot(c, edge_at(cut, losses, walk.rows.mass, walk.rows.threshold))
 
 
 def finish(walk: Walk, c: Array, cut: LossCut, tol: float) -> tuple[Array, float]:
-    """Leave out the largest losses and narrow the ramps of the rest in turn, until the same are left out.
+    """Alternate between leaving out the largest losses and narrowing ramps, until the same losses are left out.
 
     Returns the coordinates and their gap, infinite without a certificate.
     """

@@ -259,7 +259,7 @@ def interior_hinge(rows: Array, mass: Array, penalty: Array, start: Array, limit
     min 1/2 w'Pw + c'xi with xi >= 0 and slack s = m + xi - 1 >= 0 has multipliers a for s and c - a for xi, and the
     optimum has Pw = sum of a * y * z, a * s = 0 and (c - a) * xi = 0. Eliminating all but w leaves one system with a
     weighted Gram matrix per step (Ferris & Munson 2002). Parameters as in :func:`newton_logistic`; every mass is
-    positive. The best point so far is kept, so more passes never end higher.
+    positive. The best point so far is kept, so more passes never give a higher objective.
 
     Examples
     --------

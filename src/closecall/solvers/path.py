@@ -1,4 +1,4 @@
-"""Paths on dense rows, with the stages in C for the losses that `path.c` has, and several paths in threads.
+"""Paths on dense rows: stages run in C for the losses that `path.c` supports, and several paths run in threads.
 
 A nonconvex problem depends on its start. Further starts are the ends of paths under random masses, from which the
 problem is minimised again.
@@ -55,7 +55,7 @@ LIBRARY = _load()
 
 @dataclass
 class CompiledWalk(Walk):
-    """A walk on :class:`Margins` of :class:`DenseRows` whose stages run in C.
+    """A :class:`Walk` on :class:`Margins` of :class:`DenseRows` whose stages run in C.
 
     The curvature of a spot is an array of five results, the coordinates and a factor, and the number of steps that
     correct the factor.
@@ -72,7 +72,7 @@ class CompiledWalk(Walk):
         self.last: Spot | None = None
 
     def _kernel(self) -> int:
-        """Return the address of the rows with the present masses and window."""
+        """Return the address of the rows with the current masses and window."""
         if self.filled is not self.rows.mass:
             self.filled = self.rows.mass
             self.mass[: self.samples] = self.filled
@@ -107,13 +107,14 @@ class CompiledWalk(Walk):
 
 
 def walk_on(rows: Margins, penalty: Array, stage: int = STAGE, tol: float = TOL) -> Walk:
-    """Return a walk on the margins of dense rows, compiled if C has their loss."""
+    """Return a :class:`Walk` on the margins of dense rows, compiled if C supports their loss."""
     return (CompiledWalk if LIBRARY is not None and rows.loss.name in LOSSES else Walk)(rows, penalty, stage, tol)
 
 
 @dataclass(frozen=True)
 class PathTask:
-    """A path that starts at the average under the masses ``run`` (samples,); its spots are placed under its ``own``.
+    """A path that starts at the average under the masses ``run`` (samples,); its ends are placed under the masses
+    ``own``.
 
     The targets ``k`` are masses, falling; ``start`` (coordinates,) is where the average begins.
     """

@@ -1,4 +1,4 @@
-"""The slow, obvious solver: one problem at a time, in float64; the specification for the batched solver.
+"""The reference solver: slow and simple, one problem at a time in float64; it specifies the batched solver.
 
 Every line follows the definitions: the aggregate's weights by sorting (:mod:`closecall.aggregates`), k by Algorithm 1
 (:mod:`closecall.schedules`), the convex average by SciPy's L-BFGS-B, and everything else by the majorising steps of

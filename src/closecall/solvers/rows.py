@@ -47,7 +47,7 @@ class DenseRows:
 
 
 class Rounded:
-    """A loss whose kinks are rounded over a width by a parabola, with slopes between the two at the kink.
+    """A loss whose kinks are rounded by a parabola over a width, with slopes between those on the two sides.
 
     Examples
     --------
@@ -125,7 +125,8 @@ class LossRows:
     mass: Array
 
     def see(self, c: Array, width: float) -> Any:
-        """Return the losses (samples,) at coordinates c, with kinks rounded over a width, and what derivatives need."""
+        """Return the losses (samples,) at coordinates c, with kinks rounded over a width, and the terms for
+        derivatives."""
         raise NotImplementedError
 
     def exact_view(self, c: Array, width: float) -> Any:
@@ -137,7 +138,7 @@ class LossRows:
         raise NotImplementedError
 
     def tangents(self, view: Any, weights: Array, penalty: Array) -> float:
-        """Return a lower bound of the objective for held weights (samples,)."""
+        """Return a lower bound of the objective with fixed weights (samples,)."""
         raise NotImplementedError
 
     def look(self, c: Array, window: LossWindow, width: float) -> LookSums:
@@ -195,7 +196,8 @@ class Margins(LossRows):
         return np.asarray(self.across @ (weights * view.pulls))
 
     def bend(self, view: View, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
-        """Return the sizes for damping, and the curvature with fixed weights and with ``turned`` squares."""
+        """Return the sizes for damping, and the curvature: losses weighted by ``held``, squared slopes by
+        ``turned``."""
         square = view.pulls**2
         large = np.square(self.across) @ (held * (view.bends + view.pulls) + sizes * square)
         return large, (self.across * (held * view.bends + turned * square)) @ self.across.T

@@ -40,7 +40,7 @@ KINK = 0.1  # the width over which the kinks of a loss are rounded
 
 @dataclass
 class Curvature:
-    """A Cholesky factor, corrected by the steps since: (step, change of the gradient, 1 / their product)."""
+    """A Cholesky factor and the later steps that correct it: (step, change of the gradient, 1 / their product)."""
 
     factor: Array
     pairs: list[tuple[Array, Array, float]] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Curvature:
         return found
 
     def remember(self, step: Array, change: Array, predicted: float) -> bool:
-        """Add a pair, unless there are eight or it curves by less than a hundredth of the prediction."""
+        """Add a pair, unless there are eight or its curvature is less than a hundredth of the prediction."""
         curved = float(step @ change)
         if len(self.pairs) == 8 or not curved > 0.01 * predicted:
             return False
@@ -118,7 +118,8 @@ class Walk:
 
         A given curvature is tried before that at the start. From eight coordinates on, a factor costs more than a few
         evaluations. Loose stages keep it as long as each decrement is at most half the previous one, and shorten steps
-        by quarters with damping: on four PMLB sets and four alphas, 10 to 20 % fewer evaluations than halves without.
+        by quarters with damping: on four PMLB sets and four alphas, this takes 10 to 20 % fewer evaluations than
+        halving without damping.
         """
         damping, last, (value, sums) = 0.0, np.inf, self.look(c, cut)
         gradient = sums.gradient + self.penalty * c
@@ -177,8 +178,8 @@ class Walk:
         """Move the cut until it contains the mass k up to a slack, with the minimum following.
 
         The moves are Newton steps in the cut. They stay between the nearest cuts with more and with less mass, once
-        both are known. If no cut contains k, the nearest one is returned. ``here``: a stage has just ended at this
-        spot.
+        both are known. If no cut contains k, the nearest one is returned. ``here`` states that a stage has just ended
+        at this spot.
         """
         if not here:
             spot = self.settle(spot.c, spot.cut)
@@ -226,7 +227,7 @@ class Walk:
         return cut + way * self.ramp * self.rows.threshold * 2.0 ** min(moves, 40)
 
     def sharpen(self, spot: Spot, cut: LossCut, ramps: Array, near: Array) -> tuple[Spot, float]:
-        """Solve a spot at one ramp after another, with the mass k inside; return it and the last ramp reached, or 0.
+        """Solve at one ramp after another, with the mass k inside; return the spot and the last ramp reached, or 0.
 
         The tolerances ``near`` (ramps,) are shares of the cut's slack.
         """

@@ -31,7 +31,7 @@ Cumulative = Callable[[Array], Array]
 
 
 def tilted_weights(losses: Array, mass: Array, t: float) -> Array:
-    """Return n * softmax(t * losses), by mass.
+    """Return n * softmax(t * losses), weighted by mass.
 
     Examples
     --------
@@ -163,14 +163,14 @@ def _check(valid: bool, name: str, value: float, rule: str) -> None:
 
 
 def _tilted(t: float) -> Weighing:
-    _check(math.isfinite(t), "t", t, "a finite number; `maximal` is the limit above")
+    _check(math.isfinite(t), "t", t, "a finite number; for the limit of large t, use `maximal`")
     excess = partial(tilted_excess, t=t) if t else None
     return Weighing(partial(tilted_weights, t=t), t >= 0, excess)
 
 
 def _superquantile(level: float, width: float) -> Weighing:
     _check(0 <= level < 1, "level", level, "a share of the mass in [0, 1)")
-    _check(0 < width < math.inf, "width", width, "a positive number; without it, take `atk` with k = 1 - level")
+    _check(0 < width < math.inf, "width", width, "a positive number; without smoothing, use `atk` with k = 1 - level")
     return Weighing(
         partial(smooth_weights, most=1 / (1 - level), width=width), True, partial(smooth_excess, width=width)
     )
@@ -189,7 +189,7 @@ FAMILIES: dict[str, Family] = {
         _tilted,
         tuple(f"tilted({t:g})" for t in (-4, -2, -1, -0.5, 0.5, 1, 2, 4)),
         "tilted loss",
-        "every row counts by exp(t * its loss): towards the worst, or away from outliers",
+        "rows weighted by exp(t * loss): towards the largest losses, or away from outliers",
     ),
     "superquantile": Family(
         _superquantile,

@@ -54,7 +54,7 @@ class Columns:
     sample: Array
 
     def __add__(self, other: Columns) -> Columns:
-        """Combine with the rows that follow, moments by the formula of Chan, Golub and LeVeque."""
+        """Combine with the statistics of the following rows; moments use the formula of Chan, Golub and LeVeque."""
         known = self.known + other.known
         share = other.known / np.maximum(known, 1)
         apart = other.mean - self.mean

@@ -117,7 +117,7 @@ class Passes:
         return [block for block in self.run("gather", whole) if len(block)]
 
     def draw(self, shares: dict[Any, float]) -> Block:
-        """Draw a sample with these shares of each label by the hashes of the rows.
+        """Draw a sample by row hash, with a given share of each label.
 
         The mass of each row is that of the rows it represents.
         """

@@ -36,7 +36,7 @@ class _OneSetting(LinearClassifier):
         takes = get_aggregate(self.aggregate).takes
         if "m" in takes and self.m is None:
             raise ValueError(
-                f"aggregate={self.aggregate!r} needs m, the number of largest losses to leave out; without it, it is "
+                f"aggregate={self.aggregate!r} needs m, the number of largest losses to leave out; without m it equals "
                 f"{'atk' if 'k' in takes else 'average'!r}"
             )
         old = (self.coef_, self.intercept_) if self.warm_start and hasattr(self, "coef_") else None

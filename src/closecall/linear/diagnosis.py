@@ -158,7 +158,7 @@ def _findings(training: Training, losses: Array, margins: Array) -> tuple[Findin
     mixed = float(mass[(margins <= 0) & ~far].sum())
     equal = 1 / len(training.classes)
     if smallest < 0.4 * equal:
-        balance = "the smallest class is rare; an average loss is ruled by the others"
+        balance = "the smallest class is rare; an average loss is dominated by the others"
     else:
         balance = "the classes are balanced" if smallest > 0.7 * equal else "the smallest class: the classes are uneven"
     easiness = "of the examples are easy" if easy > 0.2 else "few examples are trivially easy"

@@ -284,8 +284,7 @@ def scores_of(X: Any, coef: Array, intercept: Array) -> Array:
 
 
 def codes_of(scores: Array) -> Array:
-    """Return the predicted codes of scores (..., scores): the sign of a single score, else the position of the
-    largest."""
+    """Return the codes predicted by scores (..., scores): the sign of one score, else the position of the largest."""
     return (scores[..., 0] > 0).astype(int) if scores.shape[-1] == 1 else scores.argmax(axis=-1)
 
 

@@ -77,7 +77,7 @@ class Setting:
 
 
 def results(settings: Sequence[Setting], table: Array) -> dict[str, Any]:
-    """``cv_results_`` of settings with scores (settings, folds), NaN where one did not run."""
+    """Return ``cv_results_`` of settings with scores (settings, folds), NaN where a setting did not run."""
     ran = (~np.isnan(table)).sum(axis=1)
     means, spread = np.full((2, len(table)), np.nan)
     means[ran > 0], spread[ran > 0] = np.nanmean(table[ran > 0], axis=1), np.nanstd(table[ran > 0], axis=1)
@@ -98,7 +98,7 @@ def results(settings: Sequence[Setting], table: Array) -> dict[str, Any]:
 
 
 def order(settings: Sequence[Setting], means: Array, masses: Array) -> Array:
-    """Positions from best to worst mean score; ties go to the larger k, then to the larger alpha.
+    """Return positions from best to worst mean score; ties go to the larger k, then to the larger alpha.
 
     Examples
     --------

@@ -61,8 +61,8 @@ def save_model(model: Any, path: str | PathLike[str]) -> None:
 def load_model(path: str | PathLike[str], expected: type | None = None) -> Any:
     """Read a saved model; a damaged, altered or foreign file raises ``ValueError``, and no code in it is executed.
 
-    A file of ``closecall fit`` raises ``ValueError`` too: without the preprocessing of the table, its classifier would
-    predict wrongly. ``closecall.table.model.TableModel.load`` reads both.
+    A file written by ``closecall fit`` raises ``ValueError`` too: without the preprocessing of the table, its
+    classifier would predict wrongly. ``closecall.table.model.TableModel.load`` reads both.
 
     Examples
     --------
@@ -188,7 +188,7 @@ def _encode(value: Any, name: str, arrays: dict[str, Array]) -> Any:
 
 
 def _decode(value: Any, arrays: dict[str, Array], budget: Budget) -> Any:
-    """Return the data of :func:`_encode`; every array of text is charged to the memory budget, even a second time."""
+    """Invert :func:`_encode`; every use of an array of text is charged to the memory budget."""
     decode = partial(_decode, arrays=arrays, budget=budget)
     if not isinstance(value, dict):
         return value

@@ -11,7 +11,7 @@ start, the fewest folds with five hundred test rows in all, and at most a few th
 kind then run, from all starts, on enough folds for ten thousand test rows: on all of them, unless the table is large.
 Measured against the full grid on the PMLB sets, the race chooses equally good settings with far fewer fits.
 
-No model starts from one that has seen its test rows: starts are cold, or convex solutions of the same fold.
+No model starts from one that was trained on its test rows: starts are cold, or convex solutions of the same fold.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Race:
     units : Units
         Which rows depend on each other.
     calibration : str or None
-        How scores become probabilities, if a scorer needs them.
+        The calibration method, if a scorer needs probabilities.
     """
 
     training: Training
@@ -109,7 +109,7 @@ class Race:
         self.panel = panel_of([self.tests[fold] for fold in fresh or range(self.finals)], self.units, self.judging)
 
     def run(self, baselines: Sequence[Sequence[Setting]], challengers: Sequence[Setting]) -> int:
-        """Race the settings and return the position of the one chosen."""
+        """Run the race and return the position of the chosen setting."""
         kinds = [list(kind) for kind in (*baselines, challengers) if kind]
         ends = np.cumsum([0, *(len(kind) for kind in kinds)])
         self.settings = [setting for kind in kinds for setting in kind]
@@ -143,7 +143,7 @@ class Race:
         self.solve([(int(place), fold) for place in leaders for fold in range(self.finals)])
 
     def _part(self, rows: Array) -> Race:
-        """The race restricted to some rows of one fold."""
+        """Return the race restricted to some rows of one fold."""
         split = self.splits[0]
         tested = split.test[0][split.group[rows]].astype(int)
         masks = np.array([[True, False]])
@@ -202,10 +202,10 @@ class Race:
         return self.settings.index(wanted)
 
     def _starts(self, pairs: Sequence[Pair]) -> str | tuple[Array, ...]:
-        """Where the pairs start: at the `average` of their own alpha and fold if it is known, otherwise cold.
+        """Return where pairs start: at the `average` of their own alpha and fold if it is known, otherwise cold.
 
-        Only runs that begin convex may do so: they end where a cold start ends, but sooner. Others depend on their
-        start, and the refit has no such start.
+        Only runs that begin with a convex problem may start there: they end where a cold start ends, but sooner. The
+        end of other runs depends on the start, which the refit does not have.
         """
         known = {(s.loss, s.alpha, self._form(place)): place for place, s in enumerate(self.settings)
                  if get_aggregate(s.aggregate).plain and not s.exact_intercept}  # fmt: skip
@@ -248,7 +248,7 @@ class Race:
             self.right |= zip(mine, right, strict=True)
 
     def _calibrators(self, pair: Pair) -> list[Array]:
-        """Calibrators fitted on the other folds' out-of-fold scores; on the training rows if there is no other fold."""
+        """Return calibrators fitted on other folds' out-of-fold scores, or on the training rows if there are none."""
         place, fold = pair
         begin, end = (0, self.folds) if fold < self.folds else (self.folds, len(self.tests))
         others = [other for other in range(begin, end) if other != fold and (place, other) in self.models]
@@ -267,7 +267,7 @@ class Race:
         return table[:, : self.folds]
 
     def _ranked(self, places: Array, central: bool = True) -> Array:
-        """Positions from best to worst among those that ran on the most folds."""
+        """Return positions from best to worst among the settings that ran on the most folds."""
         table = self.scores(central)[places]
         ran = (~np.isnan(table)).sum(axis=1)
         kept = places[ran == ran.max()]
@@ -279,7 +279,7 @@ class Race:
         return order(chosen, means, np.array([get_aggregate(s.aggregate).counts(s.k, s.m, total)[0] for s in chosen]))
 
     def _guarded(self, groups: list[Array]) -> int:
-        """The winner of the first group, unless the best of the others gains enough."""
+        """Return the winner of the first group, unless the best of the others gains enough."""
         base = int(self._ranked(groups[0], central=False)[0])  # as LogisticRegressionCV chooses its alpha
         if len(groups) == 1:
             return base
@@ -289,7 +289,7 @@ class Race:
         return best if self.comparisons[-1].taken else base
 
     def _heats(self, group: Array) -> tuple[Array, int]:
-        """Settings of the group that have run, and the number of first folds on which all of them ran.
+        """Return the settings of the group that have run, and on how many of the first folds all of them ran.
 
         Settings dropped after the heat count as well, because these folds determined which ones continued.
         Settings with equal scores are in order of preference.
@@ -299,8 +299,7 @@ class Race:
         return ran[self._order(ran, np.zeros(len(ran)))], folds
 
     def _outcomes(self, places: Array, folds: int) -> Array:
-        """Return shares of correct predictions (settings, samples) in the first folds; NaN for rows without any
-        test."""
+        """Return shares of correct predictions (settings, samples) in the first folds; NaN for untested rows."""
         times = np.zeros(len(self.panel.part), dtype=np.float32)
         total = np.zeros((len(places), len(times)), dtype=np.float32)
         for fold in range(folds):
@@ -379,7 +378,7 @@ def hits(X: Array, codes: Array, coef: Array, intercept: Array) -> Array:
 
 
 def central(X: Any, weight: Array) -> Array:
-    """Which rows (samples,) are among the mass nearest to the mean, all columns in units of their deviation.
+    """Return which rows (samples,) make up the mass nearest to the mean, measured in standardised columns.
 
     Examples
     --------
@@ -428,7 +427,6 @@ def heat_folds(split: Splits) -> int:
 
 
 def _scaled(setting: Setting, share: float, total: float) -> Setting:
-    """Return the setting for a share of the rows: alpha is scaled like the sum of losses, and counts become
-    fractions."""
+    """Return the setting for a share of the rows: alpha is scaled like the losses, and counts become fractions."""
     k, m = (min(1.0, int(c) / total) if isinstance(c, Integral) else c for c in (setting.k, setting.m))
     return replace(setting, alpha=setting.alpha * share, k=k, m=m)

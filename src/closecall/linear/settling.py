@@ -1,8 +1,8 @@
-"""Certificates of joint problems: the losses of several classes, in the form that a stage evaluates.
+"""Certificates of joint problems: the losses of several classes, as evaluated by the solvers.
 
-With the top-two margin the best other score is a maximum too. It is softened over the same width: the rivals share by a
-softmax of so low a temperature that no loss changes by more than half the width. Any such shares give a bound: the
-margin to a mean of the other scores is at least that to the largest of them, and the loss is decreasing.
+With the top-two margin the best other score is a maximum too. It is smoothed over the same width: the other classes get
+weights by a softmax of so low a temperature that no loss changes by more than half the width. Any such weights give a
+bound: the margin to a mean of the other scores is at least that to the largest of them, and the loss is decreasing.
 """
 
 from __future__ import annotations
@@ -85,8 +85,7 @@ class ClassScores(LossRows):
         return np.asarray(((weights[:, None] * self._by_class(view)).T @ self.rows).ravel())
 
     def bend(self, view: ClassView, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
-        """Return the sizes for damping, and the curvature: losses weighted by ``held``, squared slopes by
-        ``turned``."""
+        """Return the sizes for damping and the curvature: losses weighted by ``held``, squared slopes by ``turned``."""
         rank, apart, mixed = self.rows.shape[1], self.own - view.shares, held * view.pulls / view.temperature
         straight = held * view.bends + turned * view.pulls**2
         found = np.empty((self.classes, rank, self.classes, rank))

@@ -23,7 +23,7 @@ from .sweep import NOT_FINITE, Prepared, Progress, prepare, sweep
 
 @dataclass(frozen=True)
 class Solutions:
-    """Solutions of a batch of problems; every array has the problems first.
+    """Solutions of a batch of problems, which are the first axis of every array.
 
     Parameters
     ----------

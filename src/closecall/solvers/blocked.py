@@ -121,7 +121,7 @@ class ManyRows:
         return self.between(self.margins(c), *bounds)
 
     def blocks(self, some: Array) -> Iterator[Margins]:
-        """Return some of the rows, a few at a time."""
+        """Yield some of the rows, a few at a time."""
         for part in in_cache(len(some), self.standard.size):
             rows: Any = part if len(some) == len(self.signs) else some[part]
             X = self.X[rows] if isinstance(rows, slice) else self.X.take(rows, axis=0)
@@ -239,8 +239,7 @@ def _flow(loss: Loss, signed: Array, mass: Array, c: Array, ramp: Ramp, reach: R
 
 
 def ramp_parts(threshold: float, ramp: Ramp, losses: Array) -> tuple[Array, Array, Array]:
-    """Return the shares of losses (samples,), not clipped to [0, 1], and their derivatives with respect to loss and
-    place."""
+    """Return the shares of losses (samples,), not clipped to [0, 1], and their derivatives in loss and place."""
     (place, width), wrong = ramp, losses >= threshold
     edge, small = np.exp(-place), np.maximum(np.where(wrong, threshold, losses), 1e-300)
     shares = 0.5 + np.where(wrong, 2 * threshold - edge - losses, threshold * (np.log(small) + place)) / width

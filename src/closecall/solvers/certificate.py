@@ -136,8 +136,7 @@ def counts(problem: Problem, total: float) -> tuple[float, float]:
 
 
 def lower_bounds(setting: Judged, loss: Loss, weights: Array, points: Array, slopes: Array, alpha: Array) -> Array:
-    """Return lower bounds (problems,) by tangents at ``points`` with ``slopes``, (problems, samples) like the
-    weights."""
+    """Return lower bounds (problems,) from tangents at ``points`` with ``slopes``, both (problems, samples)."""
     heights, used = loss.value(points) - slopes * points, weights > 0
     if not used.all():  # losses without weight may be infinite
         slopes, heights = np.where(used, slopes, 0.0), np.where(used, heights, 0.0)

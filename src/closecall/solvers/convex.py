@@ -30,8 +30,8 @@ from .newton import LARGEST_DESIGN, LARGEST_RANK, Book, Found, Limits, interior_
 #: Losses whose average has second-order steps: Newton's, or with a kink those of an interior point.
 SECOND_ORDER = {"logistic": newton_logistic, "hinge": interior_hinge}
 #: The width, in margins, over which the hinge is rounded in the end. Initially it is the mean distance from the kink,
-#: and a quarter of the last width after each update of the multipliers. With 0.03 to 0.3 the passes on 36 sparse sets
-#: differ by a third.
+#: and a quarter of the last width after each update of the multipliers. With widths of 0.03 to 0.3, the number of
+#: passes on 36 sparse sets differs by a third.
 WIDTH = 0.1
 
 
@@ -47,7 +47,7 @@ class Roots:
 def minimize(design: Design, roots: Roots, masses: list[Mass], start: Array, limits: Limits) -> Found:
     """Minimise average problems, with one mass for each fold, from ``start`` (rows, coordinates).
 
-    Returns coordinates, passes used, snapshots and lower bounds of the minima (0 if unknown), all with the rows first.
+    Returns coordinates, passes used, snapshots and lower bounds of the minima (0 if unknown), one for each row.
     """
     found = start.copy(), np.full(len(start), limits.passes), start.copy(), np.zeros(len(start))
     if limits.passes < 1:
@@ -89,11 +89,10 @@ def _groups(design: Design, roots: Roots, cheap: list[str]) -> list[tuple[str, A
 
 
 def _pilot(design: Design, roots: Roots, masses: list[Mass], start: Array, limits: Limits) -> Array:
-    """Return starts: if eight or more rows of a fold have the same start, the one with the middle alpha is solved
-    first.
+    """Return starts: if eight or more rows of a fold start at the same point, the middle alpha is solved first.
 
     They end at the same optimum, in two or three steps instead of five. This stays within a fold: no row starts from a
-    model that has seen its test rows.
+    model that was trained on its test rows.
     """
     start, ahead = start.copy(), replace(limits, snapshot=None, beat=lambda number: None)
     for loss in filter(_smooth, SECOND_ORDER):
@@ -148,7 +147,7 @@ def _rounded_hinge(negative: Array, shares: Array, width: Array) -> tuple[Array,
 
 
 class _State:
-    """The running rows of an L-BFGS; every array has the rows first, or second if its name is in ``PAST``."""
+    """The running rows of an L-BFGS: the first axis of every array, or the second if its name is in ``PAST``."""
 
     PAST = ("steps", "changes", "inverse")  # (10, rows, ...): the memory
 
@@ -244,7 +243,7 @@ class _State:
 
         A gap is the sum of the slack, the squared gradient over twice the penalty, and the correction for a free
         intercept. If the gradient's part is small compared with the slack, the multipliers need an update. With factors
-        of 0.1 to 2 in place of 0.5, the passes on 36 sparse sets differ by a third.
+        of 0.1 to 2 in place of 0.5, the number of passes on 36 sparse sets differs by a third.
         """
         penalty, steep = self.alpha[:, None] * self.design.penalized, np.abs(self.gradient)
         weights = self.mass.values.astype(np.float64)

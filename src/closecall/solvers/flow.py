@@ -53,7 +53,7 @@ class Flow:
     """One close selection of a smooth loss, on :class:`ManyRows` or rows elsewhere with the same methods.
 
     ``penalty`` is (coordinates,). ``metric`` (coordinates, coordinates) gives the mean square by which a move of the
-    coordinates changes the margins. ``gathers``: whether the rows near the window may be gathered in one place.
+    coordinates changes the margins. ``gathers`` states whether the rows near the window may be gathered in one place.
     """
 
     rows: Any

@@ -98,7 +98,7 @@ def closeness(loss: str) -> tuple[Key, Finish]:
 
 
 def minus_slope(loss: str, negative: Array) -> Array:
-    """Minus the slope of the loss, possibly in place."""
+    """Return minus the slope of the loss, possibly in place."""
     known = {"logistic": _minus_logistic_slope, "hinge": _minus_hinge_slope}
     return known[loss](negative) if loss in known else -get_loss(loss).slope(-negative)
 
@@ -124,7 +124,7 @@ def _edges(keys: Array, places: Array) -> tuple[Array, Array]:
 
 
 def _weighted_edges(keys: Array, mass: Array, k: Array) -> Array:
-    """The key at which the cumulative mass reaches k, in each row."""
+    """Return the key at which the cumulative mass reaches k in each row."""
     order = np.argsort(keys, axis=1)
     cumulative = np.cumsum(mass[order], axis=1, dtype=np.float64)
     places = np.minimum((cumulative < (k * (1 - 1e-12))[:, None]).sum(axis=1), keys.shape[1] - 1)
@@ -133,7 +133,7 @@ def _weighted_edges(keys: Array, mass: Array, k: Array) -> Array:
 
 
 def select(keys: Array, k: Array, mass: Mass) -> Array:
-    """Weights of the mass k with the smallest keys; ties share (boolean where every weight is 0 or 1).
+    """Return weights of the mass k with the smallest keys; ties share it (boolean if every weight is 0 or 1).
 
     The fast version of :func:`closecall.aggregates.take_smallest`. Keys (problems, samples) are overwritten outside a
     fold; k (problems,) is positive.
@@ -163,7 +163,7 @@ def select(keys: Array, k: Array, mass: Mass) -> Array:
 
 
 def _ranked_weights(keys: Array, k: Array, m: Array, mass: Mass) -> Array:
-    """Weights of the ranks m to k by the smallest keys."""
+    """Return weights of the ranks m to k, counted from the smallest key."""
     weights, some = select(keys, k, mass), np.flatnonzero(m > 0)
     if some.size:
         weights = weights.astype(keys.dtype)
@@ -187,7 +187,7 @@ def _top_weights(keys: Array, k: Array, mass: Mass) -> Array:
 
 
 def _plain_weights(aggregate: Aggregate, losses: Array, threshold: float, k: Array, m: Array, mass: Mass) -> Array:
-    """Weights by the aggregate's own definition, which has a single k and m: one problem at a time if they differ."""
+    """Return weights by the aggregate's definition, which has one k and m: one problem at a time if they differ."""
     values, losses = mass.values.astype(np.float64), losses.astype(np.float64)
     same = (k == k[0]).all() and (m == m[0]).all()
     parts = [slice(None)] if same else [slice(row, row + 1) for row in range(len(k))]
@@ -197,7 +197,7 @@ def _plain_weights(aggregate: Aggregate, losses: Array, threshold: float, k: Arr
 
 
 def weigh(aggregate: str, losses: Array, threshold: float, k: Array, m: Array, mass: Mass) -> Array:
-    """Weights of losses (problems, samples): the fast twin of :meth:`closecall.aggregates.Aggregate.weights`."""
+    """Return weights of losses (problems, samples): a fast :meth:`closecall.aggregates.Aggregate.weights`."""
     pull = PULLS.get(aggregate)
     if pull is pull_all:
         return np.broadcast_to(mass.values, losses.shape)
@@ -216,7 +216,7 @@ Pull = Callable[[Design, str, Array, Array, Array, Mass], Array]
 
 
 def _apply(design: Design, weights: Array, raw: Array, finish: Finish, k: Array) -> Array:
-    """The gradient of the weighted losses: few selected examples are gathered, otherwise all rows are multiplied."""
+    """Return the gradient of the weighted losses; if few examples are selected, only these are multiplied."""
     samples, count = raw.shape[1], int(k[0])
     few = weights.dtype == np.bool_ and count * GATHER <= samples and isinstance(design.signed, np.ndarray)
     if not few or (k != count).any():
@@ -252,7 +252,7 @@ def pull_top(design: Design, loss: str, negative: Array, k: Array, m: Array, mas
 
 
 def _rank_keys(loss: str, negative: Array) -> Array:
-    """Keys that grow as the loss falls: margins where the loss decreases in them, otherwise negated losses.
+    """Return keys that grow as the loss falls: margins where the loss is strictly decreasing, otherwise negated losses.
 
     Where the loss is flat, examples tie but have no pull.
     """
@@ -261,7 +261,7 @@ def _rank_keys(loss: str, negative: Array) -> Array:
 
 
 def pull_of(name: str) -> Pull:
-    """The pull of an aggregate: its entry in :data:`PULLS`, or one that uses the weights of its definition."""
+    """Return the gradient function of an aggregate, from :data:`PULLS` or by the aggregate's definition."""
     if name in PULLS:
         return PULLS[name]
     aggregate = get_aggregate(name)

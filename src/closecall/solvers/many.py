@@ -1,4 +1,4 @@
-"""Many rows, in memory or elsewhere: from the end of a path on a sample to a certified point of all rows.
+"""Solve problems on many rows, in memory or elsewhere, starting from the end of a path on a sample.
 
 Passes over all rows are the main cost, so there are few of them. The path is followed on a sample of the rows by
 :mod:`closecall.solvers.engine`, and its end moves to a stationary point of all rows by :mod:`closecall.solvers.flow`.
@@ -79,7 +79,7 @@ class Sample:
         return cls(X[some], signs[some], mass[some] / limits[some], words[some])
 
     def smaller(self, room: int) -> Sample:
-        """Draw about this many of them."""
+        """Return a sample of about ``room`` of these rows."""
         if room >= len(self.signs):
             return self
         # The product with an odd number gives other hashes than those that chose this sample.
@@ -89,7 +89,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Start:
-    """Where a flow over all rows begins, the metric, and the errors as a share of the mass."""
+    """The start of a flow over all rows, its metric, and the errors as a share of the mass."""
 
     c: Array
     ramp: Ramp

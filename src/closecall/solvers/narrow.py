@@ -18,8 +18,7 @@ NARROWING = 0.2  # the factor between the widths of two ramps, about
 
 
 def narrow(walk: Walk, spot: Spot, cut: LossCut, tol: float) -> tuple[Spot, float]:
-    """Narrow the ramps until their shares certify the spot or they can be narrowed no further; return it and its
-    gap."""
+    """Narrow the ramps of a spot until their shares certify it, or as far as possible; return the spot and its gap."""
     ramp, gap = RAMP, np.inf
     if not (np.isfinite(spot.cut) or cut.kind == ALL):
         return spot, np.inf

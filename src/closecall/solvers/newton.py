@@ -70,7 +70,7 @@ class Book:
         return (whole @ matrix)[self.active]
 
     def close(self, rounding: float = 0.0) -> Found:
-        """The result; bounds are reduced by their possible relative error."""
+        """Return the result; bounds are reduced by their possible relative error."""
         if self.limits.snapshot is not None and self.number < self.limits.snapshot:
             self.snapshots[:] = self.final
         return self.final, self.used, self.snapshots, self.bounds * (1 - rounding)
@@ -145,7 +145,7 @@ def newton_logistic(rows: Array, mass: Array, penalty: Array, start: Array, limi
 
 
 class _Hessians:
-    """Weighted Gram matrices (problems, coordinates, coordinates) of a Newton run, kept while their steps remain good.
+    """Weighted Gram matrices (problems, coordinates, coordinates) of a Newton run, reused while steps remain good.
 
     A matrix costs as much as several gradients. The last one is reused if its decrement has fallen to a twentieth of
     the previous decrement, and if the gradient that such a step would leave is small enough for the certificate, which
@@ -157,7 +157,7 @@ class _Hessians:
         self.matrices, self.before = np.empty((problems, 0, 0)), np.zeros(problems)
 
     def step(self, bend: Array, least: Array, penalty: Array, gradient: Array, allowed: Array) -> tuple[Array, Array]:
-        """Steps (problems, coordinates) and their slopes (problems,).
+        """Return steps (problems, coordinates) and their slopes (problems,).
 
         The curvatures ``bend`` are (problems, samples), or (1, samples) if all problems share them. ``allowed``
         (problems,) is the gap that the certificate may leave.

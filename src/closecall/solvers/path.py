@@ -20,7 +20,7 @@ from .crew import Crew
 from .rows import DenseRows, Margins
 from .stages import NEAR, STAGE, TOL, Spot, Walk
 
-#: The losses that C has, and their numbers there.
+#: The losses that the C code supports, and their numbers there.
 LOSSES = {"logistic": 0, "hinge": 1}
 
 
@@ -113,10 +113,9 @@ def walk_on(rows: Margins, penalty: Array, stage: int = STAGE, tol: float = TOL)
 
 @dataclass(frozen=True)
 class PathTask:
-    """A path that starts at the average under the masses ``run`` (samples,); its ends are placed under the masses
-    ``own``.
+    """A path that starts at the average for the masses ``run`` (samples,) and ends at cuts for the masses ``own``.
 
-    The targets ``k`` are masses, falling; ``start`` (coordinates,) is where the average begins.
+    The targets ``k`` are masses in descending order; ``start`` (coordinates,) is the start for the average.
     """
 
     loss: str
@@ -131,7 +130,7 @@ def follow(
     rows: DenseRows, tasks: Sequence[PathTask], *, stage: int = STAGE, threads: int = 1, tol: float = TOL,
     near: float = NEAR,
 ) -> list[tuple[list[Spot], int]]:  # fmt: skip
-    """Follow every path to its last k; return its spots, one for each k, and the number of evaluations.
+    """Follow every path to its last k; return one :class:`Spot` for each k, and the number of evaluations.
 
     ``tol`` is the precision of the stages, and ``near`` that of the mass inside, as a share of k.
     """
@@ -148,6 +147,6 @@ def follow(
 
 
 def averages(rows: DenseRows, loss: str, masses: Sequence[Array], alpha: float) -> list[Array]:
-    """Return the minima (coordinates,) of the average under each of the masses; of the logistic loss if not convex."""
+    """Return the minimum (coordinates,) of the average for each of the masses; logistic replaces nonconvex losses."""
     loss, penalty = loss if get_loss(loss).convex else "logistic", alpha * rows.penalized
     return [walk_on(rows.margins(loss, mass), penalty).settle(np.zeros(len(penalty)), np.inf).c for mass in masses]

@@ -125,8 +125,7 @@ class LossRows:
     mass: Array
 
     def see(self, c: Array, width: float) -> Any:
-        """Return the losses (samples,) at coordinates c, with kinks rounded over a width, and the terms for
-        derivatives."""
+        """Return the losses (samples,) at coordinates c, with kinks rounded over a width, and derivative terms."""
         raise NotImplementedError
 
     def exact_view(self, c: Array, width: float) -> Any:
@@ -196,8 +195,7 @@ class Margins(LossRows):
         return np.asarray(self.across @ (weights * view.pulls))
 
     def bend(self, view: View, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
-        """Return the sizes for damping, and the curvature: losses weighted by ``held``, squared slopes by
-        ``turned``."""
+        """Return the sizes for damping and the curvature: losses weighted by ``held``, squared slopes by ``turned``."""
         square = view.pulls**2
         large = np.square(self.across) @ (held * (view.bends + view.pulls) + sizes * square)
         return large, (self.across * (held * view.bends + turned * square)) @ self.across.T

@@ -114,7 +114,7 @@ class Walk:
         return sums.value + 0.5 * float(self.penalty @ c**2), sums
 
     def settle(self, c: Array, cut: float, curvature: Any = None) -> Spot:
-        """Minimise at one cut by damped Newton steps, always downhill.
+        """Minimise at one cut by damped Newton steps that never increase the value.
 
         A given curvature is tried before that at the start. From eight coordinates on, a factor costs more than a few
         evaluations. Loose stages keep it as long as each decrement is at most half the previous one, and shorten steps
@@ -175,7 +175,7 @@ class Walk:
         return spot.sums.grown + float(spot.sums.by_mass @ drift), drift
 
     def place(self, spot: Spot, k: float, slack: float, factor: float, here: bool = False) -> Spot:
-        """Move the cut until it contains the mass k up to a slack, with the minimum following.
+        """Move the cut until it contains the mass k up to a slack, and update the minimum.
 
         The moves are Newton steps in the cut. They stay between the nearest cuts with more and with less mass, once
         both are known. If no cut contains k, the nearest one is returned. ``here`` states that a stage has just ended
@@ -242,7 +242,7 @@ class Walk:
         return found, reached
 
     def run(self, start: Array, targets: Array, slack: Array, own: Any) -> list[Spot]:
-        """Follow a path; return its spots at the target masses, in descending order, placed on the ``own`` rows."""
+        """Follow a path; return a spot for each target mass, in descending order, placed on the ``own`` rows."""
         spots: list[Spot] = []
         here, running = self.settle(start, np.inf), self.rows
         lowest = LOWEST * running.threshold

@@ -276,7 +276,7 @@ class _Batch:
 
 
 def _distinct(keys: list[tuple[Any, ...]]) -> tuple[Array, Array]:
-    """For each key its number among the distinct keys, and where those first occur."""
+    """Return the number of each key among the distinct keys, and where those first occur."""
     number = {key: place for place, key in enumerate(dict.fromkeys(keys))}
     number_of = np.array([number[key] for key in keys])
     return number_of, np.unique(number_of, return_index=True)[1]

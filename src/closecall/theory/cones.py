@@ -17,8 +17,8 @@ Only pairs that a good classifier orders wrongly are used, with each example in 
 halve the number of cones (measured on the data sets of docs/results/beyond-exact.md).
 
 A cone is split at an edge that is long and crossed by much undecided mass, at the mean position of the crossings.
-Choosing by mass alone might split a few edges forever while the others stay long. Measured on 300 normal examples, a
-sixth of them wrong: ten thousand cones for three features, where enumeration checks 300 ** 3 positions.
+Choosing by mass alone might split a few edges forever while the others stay long. On 300 normal examples, a sixth of
+them misclassified, three features take ten thousand cones, whereas enumeration checks 300 ** 3 positions.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ densest hemisphere problem", Theoretical Computer Science 6: 93-107).
 
 All classifiers that are right on the same examples form a cone. Each cone has a facet, on which one example v lies on
 the boundary: ``theta . v = 0``. On it only the remainders of the other examples modulo v matter, which have one
-dimension less. Examples parallel to v are decided afterwards by an infinitesimal rotation to one side or the other. So
+dimension fewer. Examples parallel to v are decided afterwards by an infinitesimal rotation to one side or the other. So
 
     best(Z) = min over v in Z of [ best(Z modulo v) + lighter side of the examples parallel to v ]
 
@@ -69,7 +69,7 @@ def densest_hemisphere(vectors: Array, weights: Array, tolerance: float) -> tupl
 
 
 def _modulo(vectors: Array, pivots: Array, tolerance: float) -> tuple[Array, Array, Array]:
-    """Return the vectors modulo each pivot (pivots, dimensions - 1, samples), which vanish, and products with it."""
+    """Return vectors modulo each pivot (pivots, dimensions - 1, samples), whether they vanish, and products with it."""
     dimensions = vectors.shape[1]
     lead = np.abs(pivots).argmax(axis=1)
     others = (lead[:, None] + np.arange(1, dimensions)) % dimensions
@@ -84,7 +84,7 @@ def _modulo(vectors: Array, pivots: Array, tolerance: float) -> tuple[Array, Arr
 
 
 def _sweep(across: Array, up: Array, weights: Array, extra: Array, tolerance: float) -> tuple[float, int, Array]:
-    """Rotate a half-plane about the origin: the smallest weight outside plus extra, its row, and the vectors inside.
+    """Rotate a half-plane about the origin; return the least weight outside plus extra, its row, and those inside.
 
     Shapes are (pivots, samples), ``extra`` (pivots,).
     """

@@ -60,7 +60,7 @@ def test_a_family_is_its_members() -> None:
         ("tilted(1,2)", "not a member"),
         ("tilted(x)", "not a member"),
         ("superquantile(1,1)", r"level=1.0 must be a share"),
-        ("superquantile(0.5,0)", "take `atk`"),
+        ("superquantile(0.5,0)", "use `atk`"),
         ("human(2,0)", "turn=2.0 must be in"),
         ("tilted(2", "unknown aggregate"),
         ("nobody(2)", "unknown aggregate"),

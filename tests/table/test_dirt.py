@@ -114,7 +114,7 @@ def test_the_recipe_is_the_scaler_and_its_notes_count_what_it_pulled_in(run: Run
     recipe = TableModel.load("m").recipe
     np.testing.assert_allclose(recipe.matrix(frame), scaler.transform(features), rtol=1e-9)
     assert run("fit", "t.csv", "--out", "m", "--model", "logistic", "--splits", 0, "--no-squash") == 0
-    assert "pulled in" not in run.err
+    assert "were squashed" not in run.err
     plain = TableModel.load("m").recipe
     np.testing.assert_allclose(plain.matrix(frame).std(axis=0), 1, rtol=1e-9)
 
@@ -153,7 +153,7 @@ def test_compare_of_a_frame_is_an_object_with_one_verdict(run: Run) -> None:
     assert found.results["method"].iloc[-1] == "always the largest class"
     assert "accuracy (%)" in found.results
     assert set(wild) <= set(found.rows[found.rows.kind == "cell"].row)
-    assert any("'income'" in note and "pulled in" in note for note in found.notes)
+    assert any("'income'" in note and "squashed" in note for note in found.notes)
     assert found.columns["column"].tolist() == list(frame.columns)
     text = found._repr_html_()
     assert found.verdict.replace("'", "&#x27;") in text

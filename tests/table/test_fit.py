@@ -40,7 +40,7 @@ def test_fit_says_how_good_it_is_what_it_chose_and_why(run: Run) -> None:
     for words in (" close-k; ", " LogisticRegression; ", "56.7 always 'ja'"):
         assert words in estimate
     assert any(line.startswith("chosen: ") and ", because " in line for line in lines)
-    (largest,) = [line for line in lines if line.startswith("largest coefficients, for one standard deviation: ")]
+    (largest,) = [line for line in lines if line.startswith("largest coefficients, per standard deviation: ")]
     assert largest.partition(": ")[2].startswith("Alter -"), "the age decides, and older means ja, the first class"
     assert run("fit", "c.csv", "--out", "m", "--splits", 2, "--metric", "balanced-accuracy", "--json") == 0
     (record,) = run.records()
@@ -147,7 +147,7 @@ def test_a_column_of_numbers_that_holds_none_is_an_error(run: Run) -> None:
     lines = customers(60).splitlines()
     wrong = [lines[0], *(";".join([*line.split(";")[:1], "alt", *line.split(";")[2:]]) for line in lines[1:])]
     assert run("predict", "m", "-", "--out", "p.csv", stdin="\n".join(wrong).encode()) == cli.BAD_REQUEST
-    assert "'Alter' was numbers in training and contains none here, such as 'alt'" in run.err
+    assert "'Alter' contained numbers in training but has none here (it has 'alt')" in run.err
     assert not Path("p.csv").exists()
 
 

@@ -1,4 +1,4 @@
-"""Terminal output: consoles, escaped names and tables; and the options that commands share."""
+"""Terminal output (consoles, escaped names, tables) and the options that commands share."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def print_grid(
     header: Sequence[str], rows: Iterable[Sequence[object]], left: Collection[int] = (0,), lines: bool = False,
     **column: Any,
 ) -> None:  # fmt: skip
-    """Print a table; columns other than those ``left`` are aligned to the right."""
+    """Print a table; columns not in ``left`` are right-aligned."""
     grid = RichTable() if lines else RichTable(box=None, pad_edge=False)
     for place, name in enumerate(header):
         grid.add_column(plain(name), justify="left" if place in left else "right", **column)

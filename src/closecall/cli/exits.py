@@ -1,4 +1,4 @@
-"""Turn errors that end a command into a message that states how to continue, and an exit code.
+"""Turn errors that end a command into an exit code and a message that states how to continue.
 
 0 complete, 1 some cells failed, 2 incomplete (interrupted, or data sets not available), 3 bad request.
 """
@@ -44,7 +44,7 @@ def explain(error: BaseException) -> tuple[str, int]:
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         resumes = going_on() == KEPT
-        return (f"closecall: the reader of the output is gone; {KEPT}", INCOMPLETE) if resumes else ("", 0)
+        return (f"closecall: the output pipe was closed; {KEPT}", INCOMPLETE) if resumes else ("", 0)
     if _is_full(error) or (isinstance(error, OSError) and error.errno in (errno.EIO, errno.EROFS)):
         return f"closecall: {error}: make room, or choose another --out; {going_on()}", INCOMPLETE
     if isinstance(error, MemoryError):

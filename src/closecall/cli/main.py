@@ -1,4 +1,4 @@
-"""The application: the table commands, and access to the commands of the reproduction."""
+"""The application: the table commands, and access to the commands that reproduce the paper."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .console import err, plain
 #: Commands of the reproduction of the paper, available only in a clone of the project.
 REPRODUCTION = ("reproduce", "report", "status", "export", "import", "publish")
 app = typer.Typer(
-    help="Classifiers trained on the close calls, for your own table.",
+    help="Train classifiers on the close calls of your own table.",
     epilog=f"A clone of the project also has the commands that reproduce the paper: {', '.join(REPRODUCTION)}.",
     add_completion=False,
 )
@@ -55,7 +55,7 @@ def command_of(arguments: list[str]) -> Any:
             if error.name != "reproduction":
                 raise
             raise ValueError(
-                f"{arguments[0]} is a command of the reproduction of the paper, which is not installed: "
+                f"{arguments[0]} belongs to the reproduction of the paper, which is not installed: "
                 "git clone https://github.com/closecall/closecall, then run make demo there"
             ) from None
     return built()

@@ -44,7 +44,7 @@ def fit(
     stream: Annotated[bool, typer.Option("--stream", help="Fit Parquet files in passes over all rows; automatic for "
                                          "several files, a folder, or a table too large for memory.")] = False,
     cluster: Annotated[str | None, typer.Option(metavar="[ADDRESS]", help="Fit Parquet files on this Dask scheduler; "
-                                                "without an address, on Dask workers started here.",
+                                                "without an address, on local Dask workers.",
                                                 show_default=False)] = None,
     jobs: Annotated[int, typer.Option(help="Processes for reading Parquet files in passes.", min=1)] = 1,
     data_dir: DataDir = None, as_json: Json = False,
@@ -94,7 +94,7 @@ def fit(
         for each in fitted.coefficients[:LARGEST]
     )
     if largest:
-        err.print(plain(f"largest coefficients, for one standard deviation: {largest}"), soft_wrap=True)
+        err.print(plain(f"largest coefficients, per standard deviation: {largest}"), soft_wrap=True)
     out.print(plain(output), soft_wrap=True)
 
 
@@ -193,7 +193,7 @@ class _Tally:
 
     @property
     def learnt(self) -> float:
-        """The estimated share of the rows with a label that the model was trained on."""
+        """The estimated share of labelled rows that were used in training."""
         return self.known / self.comparable if self.comparable else 0.0
 
     def take(self, model: Any, frame: Any, copied: list[str]) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
@@ -241,7 +241,7 @@ class _Tally:
 def explain(
     model: ModelFile,
     data: t.Data,
-    row: Annotated[int, typer.Option(help="Which row of the data, from 1.", min=1)] = 1,
+    row: Annotated[int, typer.Option(help="Row of the data to explain, counted from 1.", min=1)] = 1,
     trust: Trust = None, sep: t.Sep = "", encoding: t.Encoding = "",
     data_dir: DataDir = None, as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -277,12 +277,12 @@ def _print_explained(row: int, head: dict[str, Any], pulls: list[dict[str, Any]]
     print_grid(header, rows, left=(0, 1, 2))
     if not head["adds_up"]:
         out.print(
-            f"A typical row has the score {head['start']:+.3f}, this one {head['score']:+.3f}, above 0 for "
-            f"{plain(head['prediction'])}. A pull is what the score would lose if the column had its usual value; the "
-            "model is not linear, so pulls need not add up."
+            f"A typical row has the score {head['start']:+.3f}, this one {head['score']:+.3f}; above 0 means "
+            f"{plain(head['prediction'])}. A pull is how much the score would drop if the column had its usual value; "
+            "the model is not linear, so pulls need not add up."
         )
         return
     out.print(
-        f"A typical row has the score {head['start']:+.3f}; with the pulls it is {head['score']:+.3f}, "
-        f"above 0 for {plain(head['prediction'])}."
+        f"A typical row has the score {head['start']:+.3f}; with the pulls it is {head['score']:+.3f}; "
+        f"above 0 means {plain(head['prediction'])}."
     )

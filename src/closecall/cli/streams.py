@@ -39,7 +39,7 @@ def with_values(arguments: Sequence[str]) -> list[str]:
 
 
 def are_streamed(data: Sequence[str], requested: bool, cluster: str | None) -> bool:
-    """Return whether files are fitted in passes: on request, if there are several, or if they exceed the memory."""
+    """Return whether files are fitted in passes: on request, if there are several, or if they do not fit in memory."""
     from closecall.table.streamed import is_large
 
     tables = [each for each in data if suffix_of(each) != ".parquet" and not expanded(each).is_dir()]

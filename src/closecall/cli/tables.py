@@ -28,14 +28,14 @@ Sep = Annotated[str, typer.Option(help="The character between columns; detected 
 Encoding = Annotated[str, typer.Option(help="Encoding of a text file that is not UTF-8, such as latin-1.")]
 Groups = Annotated[str, typer.Option(help="Keep rows with the same value in this column together.")]
 Time = Annotated[str, typer.Option(help="Train only on earlier rows, ordered by this column.")]
-Multiclass = Annotated[str, typer.Option(help="More than two classes: ovr, top_two or softmax.")]
+Multiclass = Annotated[str, typer.Option(help="Method for more than two classes: ovr, top_two or softmax.")]
 Metric = Annotated[str, typer.Option(help="accuracy, balanced_accuracy, f1, log_loss or auc.")]
 NoSquash = Annotated[bool, typer.Option("--no-squash", help="Leave extreme cells as they are.")]
 Seed = Annotated[int, typer.Option(help="Seed for all random numbers.")]
 
 
 def reading_of(sep: str, encoding: str, *columns: list[str] | None) -> Any:
-    """Return how to read a file; ``columns`` are those to drop, to keep, and to read as numbers or names."""
+    """Return the options for reading a file; ``columns`` are those to drop, keep, and read as numbers or names."""
     from closecall.table.read.sheet import Reading
 
     return Reading(sep, encoding, *(tuple(names or ()) for names in columns))
@@ -46,22 +46,22 @@ def compare(
     target: Target = "",
     no_squash: NoSquash = False,
     splits: Annotated[int, typer.Option(help="Number of random splits into training, validation and test parts.")] = 10,
-    rows: Annotated[int, typer.Option(help="Use at most this many rows, drawn by class; 0 for all.", min=0)] = 5000,
+    rows: Annotated[int, typer.Option(help="Use at most this many rows, sampled by class; 0 for all.", min=0)] = 5000,
     metric: Metric = "accuracy",
-    everyone: Annotated[bool, typer.Option("--all", help="All contenders, and every aggregate of the paper.")] = False,
+    everyone: Annotated[bool, typer.Option("--all", help="All contenders and every aggregate of the paper.")] = False,
     with_: Annotated[list[str] | None, typer.Option(
         "--with", help="Another contender: k-nn, tilted, superquantile, human, a member such as 'tilted(-2)', or "
-        "package:Class that is installed; may be repeated.")] = None,
+        "package:Class of an installed package; may be repeated.")] = None,
     only: Annotated[str, typer.Option(help="Only these contenders, separated by commas.")] = "",
     groups: Groups = "", time: Time = "",
-    loss: Annotated[str, typer.Option(help="Loss of close-k and the aggregates; the verdict is about the first."
+    loss: Annotated[str, typer.Option(help="Loss of close-k and the aggregates; the verdict refers to the first."
                                       )] = "logistic",
     multiclass: Multiclass = "top_two",
     drop: Drop = None, keep: Keep = None, numeric: Numeric = None, nominal: Nominal = None,
     sep: Sep = "", encoding: Encoding = "", seed: Seed = 0,
-    jobs: Annotated[int, typer.Option(help="Processes; 0 for one on each core.", min=0)] = 0,
+    jobs: Annotated[int, typer.Option(help="Number of processes; 0 for one per core.", min=0)] = 0,
     report: Annotated[Path | None, typer.Option(
-        help="File or folder of the report; default: closecall-compare/NAME.", show_default=False)] = None,
+        help="File or folder for the report; default: closecall-compare/NAME.", show_default=False)] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no page.")] = False,
     data_dir: DataDir = None, as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -110,7 +110,7 @@ def compare(
 def check(
     data: Data,
     target: Target = "",
-    rows: Annotated[int, typer.Option(help="Use at most this many rows, drawn by class; 0 for all.", min=0)] = 50_000,
+    rows: Annotated[int, typer.Option(help="Use at most this many rows, sampled by class; 0 for all.", min=0)] = 50_000,
     top: Annotated[int, typer.Option(help="Rows of each kind to print.", min=1)] = 10,
     output: Annotated[Path | None, typer.Option("--out", help="Write all rows to check to this CSV file.",
                                                 show_default=False)] = None,
@@ -118,7 +118,7 @@ def check(
     sep: Sep = "", encoding: Encoding = "", seed: Seed = 0,
     data_dir: DataDir = None, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """List the rows of a table to check: doubtful labels, extreme cells, twins with different labels."""
+    """List the rows of a table to check: doubtful labels, extreme cells, (almost) equal rows with different labels."""
     from closecall.table.check import check_table
     from closecall.table.output import opened
     from closecall.table.report import rows_csv, suspect_records
@@ -143,7 +143,7 @@ def check(
 
 
 def print_suspects(suspects: Any, top: int = 3) -> None:
-    """Print the first rows to check of each kind, their number, and how reliable they are."""
+    """Print the first rows of each kind to check, their number, and how reliable they are."""
     from closecall.table.report import PRECISION, suspect_counts, suspect_rows
 
     out.print("Rows to check", style="bold")

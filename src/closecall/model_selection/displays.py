@@ -77,7 +77,7 @@ class ThresholdDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None) -> ThresholdDisplay:
-        """Draw a fitted :class:`ExactThresholdClassifier` of two classes."""
+        """Plot a fitted :class:`ExactThresholdClassifier` for two classes."""
         check_is_fitted(estimator, "threshold_")
         if not hasattr(estimator, "curve_"):
             raise ValueError("a threshold curve needs two classes; with more there are offsets instead of a threshold")

@@ -43,7 +43,7 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
     ----------
     cv : int, splitter, iterable of (train, test) or None
         None means five stratified folds, fewer if a class has fewer members or is in fewer groups; a whole number
-        means exactly that many. Both keep rows of a group together if ``groups`` are given, otherwise equal rows.
+        means exactly that many. Both keep rows of a group together if ``groups`` are given, otherwise identical rows.
     X, y, groups : as given to ``fit``
     fresh : bool
         Return another division of the same kind, or an empty list if ``cv`` is a splitter or a list of pairs.
@@ -77,7 +77,7 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
 
 
 def first_of(groups: Any) -> Any:
-    """Return the groups that split the rows: of two columns, the first."""
+    """Return the groups used for splitting; if there are two columns, the first."""
     return groups if groups is None or np.ndim(groups) < 2 else np.asarray(groups)[:, 0]
 
 

@@ -1,4 +1,4 @@
-"""Cross-validated choice among classifiers that leaves the baseline only for a significant gain."""
+"""Cross-validated choice among classifiers that replaces the baseline only if the gain is significant."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class GuardedClassifierCV(Referee):
     """Choose the best of several classifiers by cross-validation, or the baseline if none is significantly better.
 
     All classifiers are cross-validated on the same folds. No row is used both to select a challenger and to evaluate
-    it: on each part of the rows, a weighted mean of the challengers that do best on the other parts is evaluated, also
-    in a second set of folds. The best challenger replaces the baseline only if this paired gain exceeds a critical
-    value: if all gains were due to chance, the same procedure would exceed it as rarely as a standard normal variable
-    exceeds ``guard``. Standard errors are computed over groups if ``groups`` are given, over blocks of time if ``cv``
-    trains only on the past, and otherwise over distinct rows; see :mod:`closecall.panel`. Searches such as
+    it: on each part of the rows, a weighted mean of the challengers that do best on the other parts is evaluated; a
+    second set of folds repeats this. The best challenger replaces the baseline only if this paired gain exceeds a
+    critical value: if all gains were due to chance, the same procedure would exceed it as rarely as a standard normal
+    variable exceeds ``guard``. Standard errors are computed over groups if ``groups`` are given, over blocks of time if
+    ``cv`` trains only on the past, and otherwise over distinct rows; see :mod:`closecall.panel`. Searches such as
     ``GridSearchCV`` can be challengers; they are tuned inside the training folds.
 
     Parameters
@@ -49,17 +49,17 @@ class GuardedClassifierCV(Referee):
         The classifier that is kept unless a challenger is significantly better.
     challengers : sequence of (name, classifier), mapping of names to classifiers, or one classifier
     cv : int, splitter, iterable of (train, test) or None
-        None means five stratified folds, fewer if a class has fewer members. None and numbers keep rows of a group
-        together if ``groups`` are given, otherwise equal rows, and use a second set of folds; a splitter or given pairs
-        do not.
+        None means five stratified folds, fewer if a class has fewer members. With None or a number, rows of a group
+        (without ``groups``, identical rows) stay together, and a second set of folds is used; with a splitter or a list
+        of pairs, neither is done.
     scoring : str, callable or None
         None means accuracy, compared row by row. Any other score is compared fold by fold, with Nadeau and Bengio's
         correction for overlapping training sets; the challenger evaluated on a fold is the best on the folds without
         its rows, and a second set of folds is used only with a single challenger.
     guard : float or None
-        How many standard errors the gain over the baseline must exceed; the gain over the most frequent class must also
-        exceed two. None means 1, or 2 for a ``scoring`` other than accuracy, which has no second condition. With few
-        groups, blocks or differing rows, Student's quantile adjusts this. 0 picks the best mean score.
+        Number of standard errors that the gain over the baseline must exceed; the gain over the most frequent class
+        must also exceed two. None means 1, or 2 for a ``scoring`` other than accuracy, which has no second condition.
+        With few groups, blocks or differing rows, this is adjusted by Student's quantile. 0 picks the best mean score.
     refit : bool
         Fit the chosen classifier on all rows; otherwise only the report is available.
     n_jobs : int or None
@@ -68,7 +68,7 @@ class GuardedClassifierCV(Referee):
     Attributes
     ----------
     guard_report_ : dict
-        The comparison in numbers, and ``reason`` in words.
+        The numbers of the comparison, and the ``reason`` in words.
     best_name_ : str
         The name of the chosen classifier: ``"baseline"`` or a challenger's.
     best_estimator_ : classifier
@@ -230,7 +230,7 @@ class GuardedClassifierCV(Referee):
         return params
 
     def set_params(self, **params: Any) -> GuardedClassifierCV:
-        """Set parameters; a challenger's name replaces it, and ``name__parameter`` sets a parameter of it."""
+        """Set parameters; ``name`` replaces that challenger, and ``name__parameter`` sets one of its parameters."""
         if "challengers" in params:
             self.challengers = params.pop("challengers")
         if not hasattr(self.challengers, "get_params"):
@@ -285,7 +285,7 @@ class GuardedClassifierCV(Referee):
 def _tested(
     member: Any, X: Any, y: Array, weights: Array, pair: Pair, kwargs: dict[str, Any], scoring: Any
 ) -> tuple[float, Array]:
-    """Return the score on a fold's test rows, and which of them are classified correctly."""
+    """Return the score on a fold's test rows, and a mask of those classified correctly."""
     train, test = pair
     model, rows = fit_rows(member, X, y, train, kwargs), _safe_indexing(X, test)
     if scoring is None:

@@ -37,11 +37,11 @@ class ExactThresholdClassifier(Referee):
     ----------
     estimator : classifier with ``decision_function`` or ``predict_proba``
     objective : {"accuracy", "balanced_accuracy"} or array (classes, classes)
-        The score to maximise, or the cost of predicting a class (column) for an example of another (row).
+        The score to maximise, or a matrix with the cost of predicting a class (column) for an example of another (row).
     cv : int, splitter, iterable of (train, test) or None
         The folds for the cross-fitted scores, as in :class:`GuardedClassifierCV`.
     guard : float or None
-        How many standard errors the gain must exceed; None means 2, and 0 always moves the threshold.
+        Number of standard errors that the gain must exceed; None means 2, and 0 always moves the threshold.
     n_bootstrap : int
         Number of resamples for the interval of the threshold; 0 for no interval.
     n_jobs : int or None
@@ -54,7 +54,7 @@ class ExactThresholdClassifier(Referee):
     estimator_ : classifier
         Fitted on all rows.
     threshold_ : float or array (classes,)
-        Scores above it predict ``classes_[1]``; with more than two classes, the offsets added to their scores.
+        Scores above it predict ``classes_[1]``; with more than two classes, the offsets added to the scores.
     default_threshold_ : float or array (classes,)
         The classifier's own threshold.
     threshold_interval_ : array (2,) or (2, classes)
@@ -280,11 +280,11 @@ def _method(model: Any) -> str:
     for name in ("decision_function", "predict_proba"):
         if hasattr(model, name):
             return name
-    raise ValueError(f"{type(model).__name__} has no threshold to move: neither decision_function nor predict_proba")
+    raise ValueError(f"{type(model).__name__} has no threshold to move: it lacks decision_function and predict_proba")
 
 
 def _check_scores(model: Any, X: Any, method: str) -> None:
-    """Raise an error if the largest of several scores is not the prediction, as with scores of pairs of classes."""
+    """Raise an error if the class with the largest score is not the predicted one, as with one-vs-one scores."""
     if method != "decision_function" or len(model.classes_) < 3:
         return
     scores = np.asarray(model.decision_function(X))
@@ -328,7 +328,7 @@ def predicted(scores: Array, offsets: Array) -> Array:
 
 
 def cut_points(scores: Array, costs: Array, masses: Array) -> Array:
-    """Return the offset to add to the scores that costs least, for each row of masses, shape (problems,)."""
+    """Return the least costly offset to add to the scores for each row of masses, shape (problems,)."""
     saved = costs[:, 0] - costs[:, 1]  # saved by predicting the positive class; its sign is a label, its size a weight
     labels = np.where(saved >= 0, 1.0, -1.0)
     weights = np.abs(saved) * np.atleast_2d(masses)
@@ -343,8 +343,8 @@ def best_offsets(
 
     With one score the result is exact; with more, each offset is moved to its exact optimum in turn.
 
-    Scores are (samples, 1) or (samples, classes), costs (samples, classes) those of each prediction, weights
-    (samples,), ``start`` (classes,); ``sweeps`` is the maximum number of rounds over the classes.
+    Scores have shape (samples, 1) or (samples, classes), costs of each prediction (samples, classes), weights
+    (samples,) and ``start`` (classes,); ``sweeps`` is the maximum number of rounds over the classes.
 
     Examples
     --------
@@ -374,7 +374,7 @@ def best_offsets(
 
 
 def _moves(scores: Array) -> Array:
-    """Return the offsets to simulate under chance, shape (moves, scores): each score moved to its quantiles."""
+    """Return the offsets to simulate under the null hypothesis, shape (moves, scores): quantiles of each score."""
     seen = scores[np.isfinite(scores).all(axis=1)]
     if scores.shape[1] == 1:
         return -np.quantile(seen, _PLACES, axis=0)

@@ -166,7 +166,7 @@ class ResidualMLPClassifier(_NetworkClassifier):
     device : str
         ``"cpu"``; after ``import closecall.nn`` (extra ``torch``) also ``"cuda"`` or ``"mps"``.
     random_state : int, RandomState or None
-        Seed for the start and the held-out examples.
+        Seed for the random start and the choice of held-out examples.
     callback : callable, optional
         Called with a :class:`closecall.network.NetworkProgress` about a hundred times per fit.
 
@@ -250,7 +250,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
     guard : float
     n_starts : int
         Number of random starts for every setting of every aggregate, including ``average``, because more starts for one
-        aggregate would favour it. The winner is trained again from its own start.
+        aggregate would favour it. The winner is trained again from the same start.
     hidden, max_iter, learning_rate, penalize_intercept, device, random_state, callback
         As for :class:`ResidualMLPClassifier`.
 
@@ -301,7 +301,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         keep(self, locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ResidualMLPClassifierCV:
-        """Choose and train on X (samples, features), labels y (samples,) and masses ``sample_weight`` (samples,)."""
+        """Choose and train a network on X (samples, features), y (samples,) and masses ``sample_weight`` (samples,)."""
         X, codes, mass = self._check(X, y, sample_weight)
         if not isinstance(self.n_starts, Integral) or self.n_starts < 1:
             raise ValueError(f"n_starts={self.n_starts!r} must be a whole number of at least 1")

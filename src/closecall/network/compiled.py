@@ -1,4 +1,4 @@
-"""The compiled kernel of the network; :mod:`.twin` does the same in NumPy where it was not built or does not apply.
+"""The compiled kernel of the network; :mod:`.twin` does the same in NumPy if it was not built or does not apply.
 
 `kernel.c` is built when the package is installed, if there is a C compiler. It supports the logistic and hinge losses,
 the core aggregates, any masses and any number of classes, in float32. Calls release the GIL.
@@ -128,7 +128,7 @@ class CompiledWalker:
 
 
 class CompiledNetwork:
-    """One network in training; it remembers where its k-th key was."""
+    """One network in training, with the last position of its k-th key."""
 
     def __init__(self, walker: CompiledWalker, weights: Array, mean: Array, square: Array, path: Path) -> None:
         self.walker, self.path, self.kept = walker, path, (weights, mean, square)
@@ -143,7 +143,7 @@ class CompiledNetwork:
 
 
 def _whole(width: int) -> int:
-    """Round up to a multiple of sixteen, two vectors of eight."""
+    """Round up to a multiple of sixteen (two vectors of eight)."""
     return -(-width // 16) * 16
 
 

@@ -31,7 +31,7 @@ def prepare(X: Any, y: Any, sample_weight: Any, classes: int | None, dtype: Any)
     """Check and convert examples; identical (x, y) rows are merged, their masses added, and the rows sorted.
 
     A matrix product may give identical rows different last bits, which would break their tie. After merging and
-    sorting, neither the order of rows nor copies instead of weights make a difference.
+    sorting, the result does not depend on the order of rows, nor on whether rows are repeated or weighted.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def prepare(X: Any, y: Any, sample_weight: Any, classes: int | None, dtype: Any)
     with np.errstate(over="ignore"):
         rounded = X.astype(dtype)
     if not np.isfinite(rounded).all():
-        raise ValueError(f"X contains NaN, infinite values or values beyond {dtype}; impute or scale them first")
+        raise ValueError(f"X contains NaN, infinite values or values too large for {dtype}; impute or scale them first")
     table, inverse = np.unique(np.column_stack([rounded, y])[mass > 0], axis=0, return_inverse=True)
     with np.errstate(over="ignore"):
         mass = np.bincount(inverse.ravel(), weights=mass[mass > 0])

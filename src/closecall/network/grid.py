@@ -77,7 +77,7 @@ def train_grid(
     ----------
     X : array (samples, features)
     y : array (samples,)
-        In {-1, +1}; with ``classes``, integers 0..classes-1 and the losses of the top-two margin.
+        Labels in {-1, +1}; with ``classes``, integers 0..classes-1, and losses are functions of the top-two margin.
     problems : sequence of Problem
     max_iter : int
         Number of steps; a decay of k extends over all of them.
@@ -86,7 +86,7 @@ def train_grid(
     sample_weight : array (samples,), optional
         Masses.
     classes : int, optional
-        Number of classes, if not two with labels -1 and +1.
+        Number of classes, unless the labels are -1 and +1.
     hidden : int, optional
         Units of each hidden layer; by default the number of features.
     learning_rate : float
@@ -165,7 +165,7 @@ class KernelTrainer:
         self.state = [each[rows] for each in self.state]
 
     def train(self, paths: Sequence[Path], span: range, *, watched: bool) -> list[int]:
-        """Take each network through the span in place, and return the last step of each.
+        """Train each network through the span in place, and return its last step.
 
         If ``watched``, each network keeps its best parameters and may stop early.
         """

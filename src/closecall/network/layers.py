@@ -2,7 +2,7 @@
 
 The network has two hidden ReLU layers of h units with skip connections: the input of the second layer is [x, 1, h1],
 that of the output [x, 1, h1, h2]. The weights of a layer are a matrix (units, inputs). All three matrices are stored in
-one vector, so a step of gradient descent takes few vector operations. Activations are (units, samples).
+one vector, so a step of gradient descent needs few vector operations. Activations are (units, samples).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Shape:
 
     @property
     def layers(self) -> tuple[tuple[int, int], ...]:
-        """(units, inputs) of each layer; the inputs include the constant one of the intercept."""
+        """(units, inputs) of each layer; the inputs include a constant 1 for the intercept."""
         seen = (self.features + 1 + layer * self.hidden for layer in range(3))
         return tuple(zip((self.hidden, self.hidden, self.outputs), seen, strict=True))
 
@@ -91,7 +91,7 @@ def start(shape: Shape, seed: int) -> Parameters:
 def forward(layers: list[Array], seen: Array) -> Array:
     """Return the scores (outputs, samples) of one network, given as the layers of :meth:`Shape.split`.
 
-    ``seen`` (features + 1 + 2h, samples) contains the inputs and a row of ones; h1 and h2 are written below.
+    ``seen`` (features + 1 + 2h, samples) contains the inputs and a row of ones; h1 and h2 are written to rows below.
     """
     for layer in layers[:2]:
         units, width = layer.shape

@@ -33,7 +33,7 @@ class Settings:
         return self.learning_rate * min(1.0, left)
 
     def factors(self, step: int) -> tuple[float, float]:
-        """Return Adam's factors: for the running mean, with the step size, and for the root of the mean square.
+        """Return Adam's bias corrections: for the running mean, times the step size, and for the root mean square.
 
         Examples
         --------

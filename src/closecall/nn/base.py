@@ -22,7 +22,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
         Counts of examples in a batch, fractions of it, or None (all for ``k``, none for ``m``), if the reducer uses
         them. A smaller batch is used in full.
     dim, nonfinite, reduction, group
-        As in :func:`closecall.nn.functional.aggregate`: the dimensions along which examples compete, how to treat
+        As in :func:`closecall.nn.functional.aggregate`: the dimensions along which examples are ranked, how to treat
         losses that are not finite, whether to return the mean, the sum or the weighted losses, and the processes that
         share a batch.
 
@@ -76,7 +76,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
 
     @property
     def decays(self) -> bool:
-        """Whether a schedule changes one of its counts."""
+        """Whether a schedule changes one of the counts."""
         return bool(self.schedules)
 
     def plan(self) -> Plan:
@@ -89,11 +89,11 @@ class Reducer(nn.Module):  # type: ignore[misc]
         return Plan(self.aggregate, self.k, self.m, **common, **settings)
 
     def resolve(self, total: float) -> tuple[float, float]:
-        """Return the final k and m in a batch of ``total`` examples (or total sample weight)."""
+        """Return the final k and m for a batch of ``total`` examples (or total sample weight)."""
         return self.plan()._replace(remaining=None).counts(total)
 
     def counts(self, total: float) -> tuple[float, float]:
-        """Return k and m of the next call in a batch of ``total`` examples, according to the schedules."""
+        """Return k and m for the next call on a batch of ``total`` examples, according to the schedules."""
         return self.plan().counts(total)
 
     def forward(
@@ -140,7 +140,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
         return _number(self._last[1])
 
     def attach(self, schedule: Any) -> None:
-        """Let a schedule change one of the counts, from the position in a loaded state if there is one."""
+        """Attach a schedule to one of the counts, at the position in a loaded state if there is one."""
         name = schedule.count
         self.register_buffer(f"{name}_step", torch.zeros((), dtype=torch.int64, device=self.remaining.device))
         self.schedules[name] = schedule

@@ -31,11 +31,11 @@ class KeyMemory(nn.Module):  # type: ignore[misc]
     """A ring buffer of the last keys ``abs(l - T)``, their masses and divisors, saved with the state dict.
 
     Even a batch of 32 easy examples has a closest ten percent, none of which would be selected from the full data.
-    Therefore a batch selects its keys below the k-th place *of the ring*. If the parameters are constant and the ring
-    holds one epoch, this is exactly the full-batch selection; while the parameters change, older keys lag behind. A
-    ring of 16 to 32 batches agreed best with the full-batch selection in our runs (benchmarks/torch_loss.py prints the
-    table). Over a group of processes the ring holds the joint batches and is the same on every process, so any process
-    may save it.
+    Therefore the keys of a batch that are below the k-th place *of the ring* are selected. If the parameters are
+    constant and the ring holds one epoch, this is exactly the full-batch selection; while the parameters change, older
+    keys lag behind. A ring of 16 to 32 batches agreed best with the full-batch selection in our runs
+    (benchmarks/torch_loss.py prints the table). Over a group of processes the ring holds the joint batches and is the
+    same on every process, so any process may save it.
 
     Keys are ranked in float32 or float64; converting a model to half precision does not change its memory.
 
@@ -118,11 +118,11 @@ class CloseK(Reducer):
     Parameters
     ----------
     k : int, float or None
-        How many: a count in each batch, a fraction of it, or None for all.
+        Number of close calls: a count per batch, a fraction of the batch, or None for all.
     threshold : float, optional
         T, the loss on the decision boundary: ``math.log(2)`` for the logistic loss, BCE with logits and two-class
-        cross-entropy, 1 for the hinge loss. Losses alone do not reveal it: without it, pass ``closeness`` to the call,
-        or use :class:`CloseKLoss`, which computes it from the logits.
+        cross-entropy, 1 for the hinge loss. It cannot be inferred from the losses; without it, pass ``closeness`` to
+        the call, or use :class:`CloseKLoss`, which computes it from the logits.
     temperature : float, optional
         Select softly, with this width (:mod:`closecall.nn.soft`).
     dim, nonfinite, reduction, group
@@ -132,7 +132,7 @@ class CloseK(Reducer):
         examples (:class:`KeyMemory`), and the mean divides by the expected weight. A batch is remembered only in
         training mode with gradients enabled; validation does not change the memory.
     memory_size : int
-        Number of examples to remember, by all processes of a group together; at most ``data_size``. A larger batch is
+        Number of examples to remember, over all processes of a group; at most ``data_size``. A larger batch is
         ranked on its own, with a warning.
     data_size : int, optional
         Number of examples in an epoch; required if ``k`` is a count and ``memory="global"``.
@@ -164,7 +164,7 @@ class CloseK(Reducer):
         if memory not in (None, "global"):
             raise ValueError(f"memory={memory!r} is not known; choose None or 'global'")
         if memory and isinstance(k, int) and data_size is None:
-            raise ValueError(f"with memory='global' k={k} counts examples of the data; pass data_size, or a fraction k")
+            raise ValueError(f"with memory='global', k={k} is a count over all data; pass data_size, or a fraction k")
         if memory and (self.dim is not None or temperature is not None):
             raise ValueError("memory='global' uses a hard selection among all examples: omit dim and temperature")
         self.data_size = data_size

@@ -1,4 +1,4 @@
-"""Cuts in NumPy: where the smallest keys of a row end, for eager code on the CPU.
+"""Cuts (the places where the smallest keys of a row end) in NumPy, for eager code on the CPU.
 
 ``np.partition`` is many times faster there than torch's sort, topk and kthvalue. At the usual batch sizes the number of
 calls dominates the cost, and a NumPy call is cheaper than a torch call.
@@ -27,7 +27,7 @@ def almost(samples: Any, epsilon: float = 2.0**-52) -> Any:
 
 
 def take_row(keys: Array, wanted: float, mass: Array | None = None, total: float | None = None) -> Taken:
-    """Select the smallest keys (samples,) up to the mass ``wanted``, or all of them if there is less; ties share.
+    """Select the smallest keys (samples,) up to the mass ``wanted``, or all if there is less; ties share the remainder.
 
     Examples
     --------

@@ -55,7 +55,7 @@ def ordered_bits(keys: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class GroupSelector(Selector):
-    """A selector whose rows are spread over the processes of a group; ``mass`` belongs to this process's keys."""
+    """A selector whose rows are spread over the processes of a group; ``mass`` is that of this process's keys."""
 
     group: Any = None
 

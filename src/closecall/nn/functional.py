@@ -74,7 +74,7 @@ def aggregate(
     group: Any = None,
     remaining: Tensor | None = None,
 ) -> Tensor:
-    """Aggregate losses by the name of the aggregate; the functions below call it with their own parameters.
+    """Aggregate losses with a named aggregate; the functions below call this one with their own parameters.
 
     Parameters
     ----------
@@ -92,12 +92,12 @@ def aggregate(
         The distance of each example from the boundary, instead of ``abs(losses - threshold)``: for losses without a
         constant T, such as cross-entropy with more than two classes (:func:`closecall.nn.losses.logit_losses`).
     mass : tensor of the losses' shape, optional
-        Sample weights: an example of mass 2 is two examples.
+        Sample weights: an example of mass 2 counts as two examples.
     mask : boolean tensor of the losses' shape, optional
         Which examples count. The others (ignored pixels, padding) are not ranked and may have any loss, even NaN. If
         no example is left, the value is 0.
     dim : int or tuple of int, optional
-        The dimensions along which examples compete; each position in the other dimensions has a selection of its own.
+        The dimensions along which examples are ranked; each position in the other dimensions has its own selection.
         Losses (images, height, width) with ``dim=(1, 2)`` are selected image by image. The mean is over all selections.
     min_loss, min_kept : float; int, float or None
         For ``"atk"``: select the losses above ``min_loss``, at least ``min_kept`` and at most ``k``.

@@ -72,7 +72,7 @@ def train_grid(
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:
-        raise ValueError(f"device={device!r} is not available: {error}; device='cpu' always is") from error
+        raise ValueError(f"device={device!r} is not available: {error}; device='cpu' always works") from error
     trainer, dtype = partial(TorchTrainer, device=device), str(dtype).removeprefix("torch.")
     return grid.train_grid(X, y, problems, dtype=dtype, trainer=trainer, **options)
 
@@ -138,7 +138,7 @@ class TorchTrainer:
         self.state = [each[rows] for each in self.state]
 
     def train(self, paths: Sequence[Path], span: range, *, watched: bool) -> list[int]:
-        """Take every block of rows through the span in place; return the last step of each row."""
+        """Train every block of rows through the span in place; return the last step of each row."""
         inputs = self.data.inputs
         room = CPU_BLOCK if inputs.device.type == "cpu" else LARGE_BLOCK
         size = max(1, room // ((2 * self.shape.hidden + self.shape.outputs) * inputs.shape[1]))
@@ -155,7 +155,7 @@ class TorchTrainer:
         return self.state[0].cpu().numpy()
 
     def _walk(self, state: Sequence[Tensor], paths: Sequence[Path], span: range, watch: Watch | None) -> int:
-        """Take rows of one loss and aggregate through a span of steps in place; return the last step."""
+        """Train rows that share loss and aggregate through a span of steps in place; return the last step."""
         data, settings = self.data, self.settings
         loss, aggregate = get_loss(paths[0].loss), get_aggregate(paths[0].aggregate)
         alphas = data.inputs.new_tensor([[path.alpha] for path in paths]) * self.penalized

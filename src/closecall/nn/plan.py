@@ -17,7 +17,7 @@ from .schedule import between
 from .soft import SOFT
 
 UNKNOWN_THRESHOLD = (
-    "which losses are close calls depends on T, the loss on the decision boundary, which losses alone do not reveal: "
+    "which losses are close calls depends on T, the loss on the decision boundary, which cannot be inferred: "
     "pass threshold=math.log(2) for the logistic loss, BCE with logits or two-class cross-entropy, threshold=1.0 for "
     "the hinge loss, closeness= for anything else (more classes, weighted or smoothed losses), or logits to CloseKLoss"
 )
@@ -158,7 +158,7 @@ def check_batch(batch: Batch, *, allow_empty: bool = False) -> Batch:
     if batch.positives is not None and batch.positives.dtype != torch.bool:
         raise ValueError(f"positives must be boolean, not {batch.positives.dtype}")
     if batch.mask is not None and batch.mask.dtype != torch.bool:
-        raise TypeError(f"mask must be boolean (True counts), not {batch.mask.dtype}; sample weights go to mass=")
+        raise TypeError(f"mask must be boolean (True counts), not {batch.mask.dtype}; pass sample weights as mass=")
     if losses.dtype in (torch.float32, torch.float64):
         return batch
     return batch._replace(losses=losses.float())

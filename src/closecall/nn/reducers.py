@@ -100,7 +100,7 @@ class AverageTopK(Reducer):
 
 
 class RankedRange(Reducer):
-    """The losses ranked m+1 to k from the largest down (Hu et al. 2020); softly with ``temperature``.
+    """The losses ranked m+1 to k, largest first (Hu et al. 2020); ``temperature`` makes the selection soft.
 
     Examples
     --------
@@ -113,7 +113,7 @@ class RankedRange(Reducer):
 
 
 class Trimmed(Reducer):
-    """All but the m largest losses; softly with ``temperature``.
+    """All but the m largest losses; ``temperature`` makes the selection soft.
 
     Examples
     --------
@@ -152,7 +152,7 @@ class HardNegatives(Reducer):
 
     def __init__(self, ratio: float = 3.0, *, min_kept: Count = 0, **options: Any) -> None:
         if not 0 <= ratio < math.inf:
-            raise ValueError(f"ratio={ratio!r} must be a number >= 0, the negatives for each positive")
+            raise ValueError(f"ratio={ratio!r} must be a number >= 0 (negatives per positive)")
         resolve_count(min_kept, math.inf, name="min_kept", low=0)
         super().__init__(**options)
         self.ratio, self.min_kept = ratio, min_kept
@@ -184,7 +184,7 @@ class HardNegatives(Reducer):
 
 
 class Tilted(Reducer):
-    """The tilted loss log(mean(exp(t * losses))) / t (Li et al. 2021), in which losses count by exp(t * loss).
+    """The tilted loss log(mean(exp(t * losses))) / t (Li et al. 2021), whose weights are proportional to exp(t * loss).
 
     Parameters
     ----------

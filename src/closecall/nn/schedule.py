@@ -1,6 +1,6 @@
 """Schedules of counts: k and m that change over a run, like torch's learning-rate schedulers.
 
-A schedule determines the fraction that *remains* of the way from the start of a count to its end. The reducer stores
+A schedule determines what fraction *remains* of the way from a count's start to its end. The reducer stores
 this fraction as a tensor, so a compiled step need not be recompiled when the count changes, and the position in its
 ``state_dict``, so a checkpoint of the model is enough to resume.
 """
@@ -38,7 +38,7 @@ def between(start: float, end: float, over: int, under: int) -> float:
 
 
 def decayed(end: Tensor, start: Tensor, remaining: Tensor) -> Tensor:
-    """Do what :func:`between` does with tensors: counts (rows, 1), and the remaining fraction (2,) as two integers.
+    """Compute :func:`between` with tensors: counts (rows, 1), and the remaining fraction (2,) as two integers.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class CountSchedule:
     shape : {"linear", "cosine", "steps"} or callable
         A callable maps the completed fraction of the way (0 to 1) to the remaining fraction (1 to 0).
     start : int, float or None
-        The initial count or fraction; None is all for k and none for m.
+        The initial count or fraction; None means all for k and none for m.
     warmup : float
         The fraction of the run during which the count stays at its start.
     until : float
@@ -176,7 +176,7 @@ class CountSchedule:
 
 
 class KDecay(CountSchedule):
-    """Let a reducer's k fall from the whole batch to its own k, as in the paper's Algorithm 1.
+    """Lower a reducer's k from the whole batch to its own k, as in the paper's Algorithm 1.
 
     In the first third of the steps everything is selected, in the second third k falls linearly, then it is constant.
 
@@ -204,7 +204,7 @@ class KDecay(CountSchedule):
         super().__init__(reducer, total_steps, warmup=1 / 3, until=2 / 3)
 
     def remaining(self) -> tuple[int, int]:
-        """Return the exact remaining fraction of the way from n to k*, in Algorithm 1 (2E - 3i) / E at step i."""
+        """Return the exact fraction that remains of the way from n to k*; in Algorithm 1, (2E - 3i) / E at step i."""
         over = 2 * self.total_steps - 3 * (self.last_step + 1)
         return min(max(over, 0), self.total_steps), self.total_steps
 

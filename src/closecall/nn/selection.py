@@ -29,7 +29,7 @@ NEGATIVE_MASS = "sample weights contain negative values; weights are masses and 
 
 
 class Cut(NamedTuple):
-    """Where the smallest keys end; each tensor is (rows, 1)."""
+    """The cut above the smallest keys; each tensor has shape (rows, 1)."""
 
     edge: Tensor  # the key at the k-th place
     inside: Tensor  # the mass of the keys below it
@@ -108,7 +108,7 @@ def refuse_keys(keys: Array, refuse: str) -> None:
 
 
 def cut_sorted(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Do what :func:`closecall.nn.cuts.cut_rows` does, for accelerators, which sort fast and copy slowly."""
+    """Compute :func:`closecall.nn.cuts.cut_rows` on accelerators, which sort fast and copy slowly."""
     mass = torch.ones_like(keys) if mass is None else mass
     ordered, order = keys.sort(dim=1)
     cumulative = mass.gather(1, order).cumsum(dim=1, dtype=wanted.dtype)
@@ -161,7 +161,7 @@ class Selector:
         return self.take(keys, torch.full((len(keys), 1), math.inf, dtype=count_dtype(keys.device), device=keys.device))
 
     def take(self, keys: Tensor, wanted: Tensor) -> Tensor:
-        """Return weights (rows, samples) of the smallest keys that sum to ``wanted`` (rows, 1); ties share."""
+        """Return weights (rows, samples) of the smallest keys that sum to ``wanted`` (rows, 1), shared among ties."""
         return weigh(keys, self.mass, self.cut(keys, wanted), wanted)
 
 

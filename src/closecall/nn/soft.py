@@ -105,8 +105,8 @@ def tilt(select: Selector, losses: Tensor, t: float) -> Chosen:
     """Return the weights (rows, samples) of the tilted loss, which sum to the mass.
 
     The value is n / t * log(mean(exp(t * loss))) (Li et al. 2021), and n times the mean if t = 0. It tends to n times
-    the largest loss as t grows and to n times the smallest as t falls. Its gradient is the weights,
-    n * softmax(t * loss) by mass.
+    the largest loss as t grows and to n times the smallest as t falls. The weights, n * softmax(t * loss) by mass, are
+    its gradient.
 
     Examples
     --------

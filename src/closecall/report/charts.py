@@ -55,7 +55,7 @@ def significance(p: float) -> str:
 
 
 def by_significance(field: str, other: str = "#999999", **options: Any) -> Any:
-    """Return a colour by significance: that of close decay, or grey."""
+    """Return a colour by significance: the colour of close decay, or grey."""
     scale = alt.Scale(domain=["p < 0.05", "p >= 0.05"], range=[COLOURS["close_decay"], other])
     return alt.Color(f"{field}:N", title=None, scale=scale, **options)
 

@@ -1,4 +1,4 @@
-"""Safe text: untrusted names in CSV, HTML and on a terminal."""
+"""Safe text: untrusted names for CSV, HTML and terminals."""
 
 from __future__ import annotations
 

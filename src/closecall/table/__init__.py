@@ -1,1 +1,1 @@
-"""A user's own table: read it, compare on it, fit a model to it, predict with that model."""
+"""The user's own tables: read them, compare methods on them, fit models and predict."""

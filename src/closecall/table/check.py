@@ -1,8 +1,8 @@
-"""Find rows to check before training on a table: doubtful labels, extreme cells, twins with different labels.
+"""Find rows to check before training on a table: doubtful labels, extreme cells, duplicates with different labels.
 
 A label is doubtful if it is contradicted by a model that was not trained on its row: close-k on squashed columns or a
 forest, whichever is more accurate. Rows are ordered by the probability of their label, as in cleanlab. On 20 PMLB sets
-with 10 % of the labels flipped, about 60 % of the top rows, as many as were flipped, were indeed wrong
+with 10 % of the labels flipped, about 60 % of the top 10 % of the rows were indeed wrong
 (docs/results/beyond-check.md).
 """
 
@@ -34,7 +34,7 @@ from .table import check_classes
 TREES, LEAF = 200, 3
 FOLDS = 5
 FOREST = "random_forest"
-#: A cell this many robust deviations out, on its own side, is extreme; 3 is ordinary in columns with a long tail.
+#: A cell more than this many robust deviations from the median is extreme; 3 is ordinary in columns with a long tail.
 EXTREME = 8.0
 #: Twins differ by at most this share of a robust deviation in every column; wider tables are not searched for them.
 NEAR, WIDE = 0.01, 200
@@ -69,7 +69,7 @@ def check_rows(X: Any, y: Any, *, random_state: int = 0) -> Any:
     Returns
     -------
     frame
-        ``kind`` (``label``: contradicted by a model that has not seen the row; ``cell``: an extreme number; ``twin``:
+        ``kind`` (``label``: contradicted by a model not trained on the row; ``cell``: an extreme number; ``twin``:
         the same row with another label), ``row`` (from 0), ``label``, ``said`` (the label according to the model or the
         twin), ``score`` (its probability, or robust deviations), ``by`` and ``detail``.
 
@@ -94,7 +94,7 @@ def check_rows(X: Any, y: Any, *, random_state: int = 0) -> Any:
 
 
 def check_table(table: Sheet, opinions: Sequence[Opinion] = (), seed: int = 0) -> Any:
-    """Return the rows of a table that are worth checking, as :func:`check_rows`; opinions are computed if not given."""
+    """Return the rows of a table that are worth checking, like :func:`check_rows`; compute missing ``opinions``."""
     check_classes(table, 2)
     X = Preprocessor.fit(table.frame, table.columns).matrix(table.frame)
     classes, codes = np.unique(table.labels.astype(str), return_inverse=True)
@@ -163,7 +163,7 @@ def _labels(best: Opinion, codes: Array, classes: Array) -> list[tuple[Any, ...]
 
 
 def deviations(values: Array) -> Array:
-    """Return the distances (rows,) of numbers from their median, in robust deviations of their side; NaN if missing.
+    """Return the distances (rows,) of numbers from their median, in robust deviations for each side; NaN if missing.
 
     A column with a long tail has a large deviation on that side, so its tail does not count as extreme.
     """
@@ -180,7 +180,7 @@ def deviations(values: Array) -> Array:
 
 
 def _cells(table: Sheet) -> list[tuple[Any, ...]]:
-    """Return the rows with an extreme number, the most extreme first; each row once, by its most extreme cell."""
+    """Return the rows with an extreme number, the most extreme first; each row is listed once, with its worst cell."""
     farthest: dict[int, tuple[float, str]] = {}
     for column in table.columns:
         if column.kind == "nominal":
@@ -188,7 +188,7 @@ def _cells(table: Sheet) -> list[tuple[Any, ...]]:
         away = deviations(numbers(table.frame[column.name], column))
         for row in np.flatnonzero(away > EXTREME).tolist():
             if away[row] > farthest.get(row, (0.0, ""))[0]:
-                words = f"{column.label} = {_text(table, column, row)}, {away[row]:.3g} robust deviations out"
+                words = f"{column.label} = {_text(table, column, row)}, {away[row]:.3g} deviations from the median"
                 farthest[row] = float(away[row]), words
     ranked = sorted(farthest.items(), key=lambda each: -each[1][0])
     return [("cell", row, str(table.labels[row]), "", score, "column", words) for row, (score, words) in ranked]

@@ -67,7 +67,7 @@ _BLOCK = 1 << 23  # scores in memory at a time
 class ComparePlan:
     """The settings of a comparison.
 
-    The first loss is that of close-k and of every aggregate; `average` and close-k are also solved with the others.
+    The first loss is used for close-k and every aggregate; `average` and close-k are also solved with the others.
     ``only`` names the contenders that take part besides those that the verdict needs, ``extra`` additional ones;
     ``everyone`` adds all that are installed. ``aggregates``: whether the individual aggregates take part;
     ``jobs`` = 0 means one process per core.
@@ -181,7 +181,7 @@ def _majority(data: SplitData, metric: Metric) -> Entry:
 def problems_of(losses: Sequence[str]) -> list[Problem]:
     """Return the grid of `closecall fit`: every aggregate with the first loss, `average` and close-k with all losses.
 
-    Every second alpha is enough for all but `average`, as in the heats of the search that `fit` runs.
+    Every second alpha is enough for all but `average`, as in the first rounds of the search that `fit` runs.
     """
     found = []
     for place, loss in enumerate(losses):
@@ -227,7 +227,7 @@ def aggregates(
 
 
 def _fitted(X: Array, y: Array, problems: list[Problem], moved: Array, options: Options) -> tuple[Array, Array]:
-    """Return coefficients (problems, scores, features) and intercepts; where ``moved``, with the fewest errors."""
+    """Return coefficients (problems, scores, features) and intercepts, which minimise errors where ``moved``."""
     training = check_training(BaseEstimator(), X, y, None, None)
     models = fit_models(training, problems, options)
     intercept = models.intercept.copy()
@@ -263,7 +263,7 @@ def _trade(loss: str, values: Array, problems: Sequence[Problem], shares: Array)
 
 
 def diagnosis_of(table: Sheet, squashed: bool = True) -> Diagnosis:
-    """Measure the four difficult cases on the whole table."""
+    """Measure the paper's four difficult cases on the whole table."""
     X: Any = Preprocessor.fit(table.frame, table.columns, squashed).matrix(table.frame)
     with threadpool_limits(1):
         return diagnose(X, table.labels.astype(str))

@@ -30,7 +30,7 @@ SHOWN = 10
 
 @dataclass(frozen=True, eq=False)
 class TableComparison(Findings):
-    """The result of :func:`compare`; a notebook shows it as a page."""
+    """The result of :func:`compare`; notebooks display it as a page."""
 
     @property
     def verdict(self) -> str:
@@ -127,11 +127,11 @@ def compare(
     metric : str
         ``accuracy``, ``balanced_accuracy``, ``f1``, ``log_loss`` or ``auc``.
     extra, only, everyone : sequences of str, bool
-        Additional contenders, only these, or all of them.
+        Contenders to add, the only contenders to use, or whether to use all.
     groups, time : str
-        A column whose equal values keep rows in the same part, or one that puts the rows in order.
+        A column of groups that stay in the same part, or a column by which rows are ordered in time.
     loss : sequence of str
-        The first is that of close-k.
+        The first is used for close-k.
     multiclass : str
         ``ovr``, ``top_two`` or ``softmax``.
     squash : bool

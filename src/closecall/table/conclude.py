@@ -65,7 +65,7 @@ class Result:
         return {"": self.label, "logistic": self.label}.get(self.loss, f"{self.label} ({self.loss})")
 
     def ends(self, metric: Metric) -> tuple[float, float]:
-        """Return the ends of the 95 % interval in the units shown to the reader."""
+        """Return the ends of the 95 % interval in the displayed units."""
         return metric.interval(self.mean, self.half_width)
 
     @property
@@ -76,7 +76,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Difference:
-    """A method minus another on the same splits: mean, half the width of its 95 % interval, adjusted p."""
+    """The difference between two methods on the same splits: mean, half the width of its 95 % interval, adjusted p."""
 
     method: str
     reference: str
@@ -95,7 +95,7 @@ class Difference:
         return self.sure and self.mean > 0
 
     def signed(self, metric: Metric, digits: int) -> list[str]:
-        """Return the mean and the ends of its interval in the units shown to the reader."""
+        """Return the mean and the ends of its interval in the displayed units."""
         return [signed(metric.gain(self.mean + sign * self.half_width), digits) for sign in (0, -1, 1)]
 
 
@@ -148,7 +148,7 @@ def conclude(
     table: Sheet, splits: Sequence[Split], plan: ComparePlan, contenders: Sequence[Contender] = (), *, plain: str = "",
     order: Order | None = None,
 ) -> Conclusion:  # fmt: skip
-    """Rank the methods and decide which to use; gains are over ``plain``, by default the model of the first loss."""
+    """Rank the methods and decide which to use; gains are relative to ``plain``, by default that of the first loss."""
     loss, metric = plan.losses[0], METRICS[plan.metric]
     classes, counts = np.unique(table.labels.astype(str), return_counts=True)
     known = {each.name: each for each in contenders or plan.contenders()}
@@ -193,7 +193,7 @@ def _result(
 def clearly_learns(splits: Sequence[Split], tested: Sequence[Result], units: Units) -> bool:
     """Test row by row whether some contender is clearly more accurate than always predicting the largest class.
 
-    Hundreds of rows can show what a few splits cannot. The level is shared among the contenders.
+    This is more sensitive than a test over a few splits. The significance level is divided among the contenders.
     """
     total, squares, times = np.zeros((3, len(units.codes)))
     guard = float(stats.norm.isf(SIGNIFICANCE / max(1, len(tested))))
@@ -223,7 +223,7 @@ def _about(method: str) -> str:
         "top": "the k largest losses", "atk": "the mean of the k largest losses",
         "maximal": "the largest loss", "trimmed": "all but the m largest losses",
         "ranked_range": "the k largest losses without the m largest",
-        EXACT: "average, its threshold moved to the fewest training errors",
+        EXACT: "average, with the threshold that minimises training errors",
     }.get(method, "an aggregate of the losses")  # fmt: skip
 
 
@@ -252,9 +252,9 @@ def contest(found: dict[str, Result], plain: str) -> dict[str, Difference]:
 def judge(
     found: dict[str, Result], plain: tuple[str, str, str], metric: Metric, largest: str, learns: bool = False
 ) -> tuple[str, str, str, str, str, tuple[Difference, ...]]:
-    """Return the verdict, the method to use, the verdict and the reason in words, the linear verdict, and what helps.
+    """Return the verdict, the method to use, the verdict and the reason in words, the linear verdict, and the gains.
 
-    ``learns``: whether some contender is known to beat the largest class, whatever the splits show.
+    ``learns``: whether some contender is known to beat the largest class, even if the splits do not show it.
     """
     over = {name: each for name, each in contest(found, plain[0]).items() if found[name].family != "majority"}
     helps = tuple(sorted((each for each in over.values() if each.helps), key=lambda each: -each.mean))

@@ -1,7 +1,7 @@
 """The contenders of a comparison: a name, a label and a one-line description for each, and how each is tuned.
 
 Each one is trained on the training part, tuned on the validation part, retrained on both and scored on the test part.
-LogisticRegression has eleven settings; the others have about as many, so none wins by trying more.
+LogisticRegression has eleven settings; the others have about as many, so none has an advantage by trying more.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Contender:
-    """A contender: ``family`` is ``linear``, ``tree`` or ``other``; it has settings to tune, or runs in its own way."""
+    """A contender: ``family`` is ``linear``, ``tree`` or ``other``; it has settings to tune or its ``own`` function."""
 
     name: str
     label: str
@@ -73,7 +73,7 @@ class Contender:
 
     @property
     def settings(self) -> Grid:
-        """The settings to choose from, for contenders that do not run in their own way."""
+        """The settings to choose from, for contenders without their ``own`` function."""
         return self.grid or GRIDS[self.name]
 
     def run(self, data: SplitData, metric: Metric) -> Entry:
@@ -107,7 +107,7 @@ def _tuned(name: str, grid: Grid, data: SplitData, metric: Metric) -> Entry:
 
 
 def close_k_search(loss: str, multiclass: str, metric: str, cv: Any = None, *, calibration: str | None = None) -> Any:
-    """Return the model of ``closecall fit``: close-k if cross-validation finds a real gain, else the average loss."""
+    """Return the model of ``closecall fit``: close-k if its gain is significant, else the average loss."""
     if metric in ("log_loss", "auc"):
         calibration = calibration or "sigmoid"
     return CloseKClassifierCV(loss=loss, multiclass=multiclass, scoring=METRICS[metric].scoring, cv=cv,
@@ -123,13 +123,13 @@ def _close_k(loss: str, multiclass: str, data: SplitData, metric: Metric) -> Ent
 
 
 def fit_threshold(model: Any, metric: str, X: Array, y: Array, cv: Any, groups: Array | None) -> Any:
-    """Fit a classifier whose threshold is moved if the gain is real."""
+    """Fit a classifier whose threshold is moved if the gain is significant."""
     objective = "balanced_accuracy" if metric == "balanced_accuracy" else "accuracy"
     return ExactThresholdClassifier(model, objective=objective, cv=cv, n_bootstrap=0).fit(X, y, groups=groups)
 
 
 def _exact_threshold(data: SplitData, metric: Metric) -> Entry:
-    """Tune LogisticRegression on the validation part, and move its threshold if the gain is real."""
+    """Tune LogisticRegression on the validation part, and move its threshold if the gain is significant."""
     if LOGISTIC not in data.chosen:
         _tuned(LOGISTIC, GRIDS[LOGISTIC], data, metric)
     best = data.chosen[LOGISTIC]
@@ -146,13 +146,13 @@ _TREES = "finds curves and interactions"
 INSTALLED = {
     each.name: each
     for each in (
-        Contender("lightgbm", "LightGBM", f"boosted trees of another library; {_TREES}", "tree",
+        Contender("lightgbm", "LightGBM", f"boosted trees from another library; {_TREES}", "tree",
                   Grid("lightgbm:LGBMClassifier", {"num_leaves": (4, 12, 31), "n_estimators": ROUNDS},
                        {"random_state": 0, "verbose": -1, "n_jobs": 1})),
-        Contender("xgboost", "XGBoost", f"boosted trees of another library; {_TREES}", "tree",
+        Contender("xgboost", "XGBoost", f"boosted trees from another library; {_TREES}", "tree",
                   Grid("xgboost:XGBClassifier", {"max_depth": (2, 4, 6), "n_estimators": ROUNDS},
                        {"learning_rate": 0.1, "random_state": 0, "n_jobs": 1})),
-        Contender("catboost", "CatBoost", f"boosted trees of another library; {_TREES}", "tree",
+        Contender("catboost", "CatBoost", f"boosted trees from another library; {_TREES}", "tree",
                   Grid("catboost:CatBoostClassifier", {"depth": (2, 4, 6), "iterations": ROUNDS},
                        {"random_seed": 0, "verbose": False, "thread_count": 1, "allow_writing_files": False})),
         Contender("ebm", "EBM", "a sum of curves, one for each column; can be read like a linear model", "tree",
@@ -166,14 +166,14 @@ INSTALLED = {
 def built_in(loss: str, multiclass: str) -> dict[str, Contender]:
     """Return the contenders from scikit-learn and closecall, by name."""
     found = [
-        Contender(CLOSE_K, "close-k", "what `closecall fit` trains: the average loss, or close-k where it really gains",
+        Contender(CLOSE_K, "close-k", "what `closecall fit` trains: the average loss, or close-k if its gain is clear",
                   "linear", own=partial(_close_k, loss, multiclass)),
         Contender(LOGISTIC, "LogisticRegression", "scikit-learn's linear model of the logistic loss", "linear"),
         Contender(UNSQUASHED, "LogisticRegression, not squashed", "the same on columns of mean 0 and variance 1",
                   "linear", GRIDS[LOGISTIC]),
         Contender("linear_svc", "LinearSVC", "scikit-learn's linear model of the squared hinge loss", "linear"),
         Contender(EXACT_THRESHOLD, "LogisticRegression, exact threshold",
-                  "its threshold moved to the fewest errors where that really gains", "linear", own=_exact_threshold),
+                  "threshold moved to minimise errors if the gain is significant", "linear", own=_exact_threshold),
         Contender("random_forest", "RandomForest", f"averaged trees; {_TREES}", "tree"),
         Contender("gradient_boosting", "HistGradientBoosting", f"boosted trees; {_TREES}", "tree"),
         Contender("k_nn", "k nearest neighbours", "the vote of the nearest rows", "other"),
@@ -222,7 +222,7 @@ def contender_of(name: str, loss: str = "logistic", multiclass: str = "top_two")
 
 
 def libraries() -> dict[str, str]:
-    """Return the contenders of :data:`INSTALLED` whose package is installed, and why one of them cannot take part."""
+    """Return the contenders of :data:`INSTALLED` whose package is installed, with an error message if it is broken."""
     found = {}
     for name, each in INSTALLED.items():
         place = str(each.settings.make)
@@ -231,5 +231,5 @@ def libraries() -> dict[str, str]:
                 imported(place)
                 found[name] = ""
             except Exception as error:  # a broken package must not end a comparison that does not need it
-                found[name] = f"{name} is installed but cannot be used, and does not take part ({error})"
+                found[name] = f"{name} is installed but cannot be used, so it is left out ({error})"
     return found

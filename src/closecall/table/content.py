@@ -81,7 +81,7 @@ def _best(comparison: Conclusion) -> Row:
 
 
 def spread(comparison: Conclusion) -> tuple[list[Row], list[Row]]:
-    """Return every method over the splits: summaries, best first, and single splits."""
+    """Return the results of every method: summaries, best first, and single splits."""
     summaries, splits, metric = [], [], comparison.metric
     for result in comparison.results:
         family = {"majority": "no model"}.get(result.family, result.family)
@@ -102,7 +102,7 @@ def written(value: float, form: str = "g") -> str:
 
 
 def moves(comparison: Conclusion) -> tuple[list[Row], list[Row]]:
-    """Return the contenders minus the plain model: summaries, best first, and single splits."""
+    """Return the gains of the contenders over the plain model: summaries, best first, and single splits."""
     found, metric = comparison.found, comparison.metric
     lowest = min(result.mean for result in comparison.results if result.family not in ("majority", "aggregate"))
     summaries, splits = list[Row](), list[Row]()
@@ -251,7 +251,7 @@ def close_calls(
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the header and the rows about which close-k is least certain out of sample.
 
-    A row has its number in the table (from 1, without the header line), its class, the most frequent prediction, the
+    Each row lists its number in the table (from 1, without the header), its class, the most frequent prediction, the
     lead of the winner over the runner-up relative to the median of the split, and the columns with the largest weights.
     """
     leads: dict[int, list[float]] = {}

@@ -25,7 +25,7 @@ NEEDS = 'ONNX needs skl2onnx: pip install "closecall[onnx]"'
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Turn the columns of a table into a matrix as ``closecall fit`` does: filled, one column per name, scaled.
+    """Turn the columns of a table into a matrix like ``closecall fit``: fill missing cells, one-hot encode and scale.
 
     The columns are those of ``closecall.table.table.read(...).columns``; ``recipe_`` holds what was learnt from the
     training rows.
@@ -61,7 +61,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def to_pipeline(model: TableModel) -> Pipeline:
-    """Return the fitted model as a Pipeline of a :class:`TableEncoder` and its classifier, for frames as read."""
+    """Return the fitted model as a Pipeline of a :class:`TableEncoder` and its classifier, for data frames."""
     encoder = TableEncoder(tuple(step.column for step in model.recipe.steps))
     encoder.recipe_ = model.recipe
     return Pipeline([("table", encoder), ("classifier", model.classifier)])

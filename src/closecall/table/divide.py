@@ -29,7 +29,7 @@ Parts = tuple[Array, Array, Array]
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """What determines the parts: nothing but chance, groups (samples,) as codes, or times (samples,)."""
+    """How rows are divided: at random, by groups (samples,) as codes, or by times (samples,)."""
 
     kind: str = ""
     values: Array = field(default_factory=lambda: np.empty(0))
@@ -74,7 +74,7 @@ class Order:
         return count if count < FEWEST else 0
 
     def units(self, samples: int) -> Units:
-        """Return which rows depend on each other."""
+        """Return the groups or blocks of rows that depend on each other."""
         if self.kind == "time":
             return Units(self.values, "blocks of time", time=True)
         return Units(self.values, "groups") if self.kind == "groups" else apart(samples)
@@ -111,7 +111,7 @@ class Order:
         return parts
 
     def _by_time(self, codes: Array, splits: int) -> list[Parts]:
-        """Blocks of the later rows, each tested with models of the earlier rows, a third of which are for validation.
+        """Blocks of the later rows, each tested with models of the earlier rows (a third of them for validation).
 
         Rows with the same time are never on both sides, because they may depend on each other.
         """
@@ -149,7 +149,7 @@ class Order:
             if len(edges) < 2:
                 raise DataError(
                     "--time: there is no time before which every class occurs and after which test rows are left; "
-                    "merge or drop the classes that come late"
+                    "merge or drop the classes that appear late"
                 )
             return [(np.arange(first), np.arange(first, last)) for first, last in pairwise(edges)], None
         return None, None

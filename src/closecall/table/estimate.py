@@ -44,7 +44,7 @@ class Estimate:
         return f"cross-validated {metric.label}, {splits} splits, 95 % intervals: {'; '.join(words)}"
 
     def record(self) -> Row:
-        """Return the estimate for programs."""
+        """Return the estimate as a record for JSON output."""
         metric = self.conclusion.metric
         found: Row = {"metric": metric.name, "splits": len(self.model.values)}
         for name, result in (("model", self.model), ("plain", self.plain), ("majority", self.majority)):
@@ -56,7 +56,7 @@ class Estimate:
 def why_none(table: Sheet, splits: int, order: Order) -> str:
     """Return why a model cannot be evaluated on held-out rows; empty if it can, or if no estimate was requested."""
     if splits >= 2 and order.few:
-        return f"no estimate: {order.few} groups are too few for an error, {FEWEST} are needed"
+        return f"no estimate: {order.few} groups are too few to estimate an error; {FEWEST} are needed"
     rare, count = min(Counter(map(str, table.labels)).items(), key=lambda each: each[1])
     if splits < 2 or count >= LEAST:
         return ""
@@ -64,7 +64,7 @@ def why_none(table: Sheet, splits: int, order: Order) -> str:
 
 
 def estimate(table: Sheet, model: str, how: How, order: Order, splits: int, seed: int = 0) -> Estimate | None:
-    """Evaluate a model next to logistic regression and the largest class.
+    """Evaluate a model alongside logistic regression and the largest class.
 
     None if not requested (fewer than two splits) or not possible; see :func:`why_none`.
     """
@@ -100,11 +100,11 @@ def chosen_words(classifier: Any, model: str, metric: Metric) -> str:
     step = won[-1] if won else max(steps, key=lambda each: each["gain"])
     rival, held = (_kind(step[side]) for side in ("challenger", "reference"))
     found, needed = (metric.gain(step[name]) for name in ("gain", "needed"))
-    gain = f"{found:+.{metric.rough}f} {metric.unit}, where {needed:.{metric.rough}f} are needed for a clear gain"
+    gain = f"{found:+.{metric.rough}f} {metric.unit}, but {needed:.{metric.rough}f} are needed for a clear gain"
     if won:
         reason = f"it gains over {held}: {gain}"
     else:
-        reason = f"{rival} does not clearly gain over it: {gain}" if step["gain"] > 0 else "nothing else gains over it"
+        reason = f"{rival} is not clearly better: {gain}" if step["gain"] > 0 else "nothing else is better"
     return f"chosen: {kind} with {counts}, because {reason}"
 
 

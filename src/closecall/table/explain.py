@@ -1,4 +1,4 @@
-"""Explain a prediction by what each column adds to the score, in the units of the table."""
+"""Explain a prediction by the contribution of each column to the score, in the units of the table."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
     head : dict
         ``prediction``, ``against`` (the other class, or the runner-up), ``score`` (the sum of ``start`` and all pulls;
         it is positive), ``start`` (the score of a typical row), ``probability`` or None, and ``adds_up``: if the model
-        is not linear, a pull is what the score would lose if the column had its usual value, and such pulls need not
-        add up.
+        is not linear, a pull is how much the score would drop if the column had its usual value, and such pulls need
+        not add up.
     pulls : list of dict
         For each column, the strongest pull first: ``column``, its ``value``, the ``usual`` one (median or most
         frequent), ``pull`` towards the prediction, ``per_unit`` (the effect of one more unit of a number, unless it is
@@ -72,7 +72,7 @@ def _linear(model: TableModel, row: Any) -> Explained:
 
 
 def _changed(model: TableModel, row: Any) -> Explained:
-    """Return the same for any classifier; a pull is what its score loses with the column at its usual value."""
+    """Return the same for any classifier; a pull is the drop in its score if the column had its usual value."""
     steps, classes = model.recipe.steps, model.classifier.classes_.tolist()
     # The row itself, then without each column in turn (missing cells are filled in), then without all of them.
     changed = row.iloc[[0] * (len(steps) + 2)].reset_index(drop=True).astype(object)

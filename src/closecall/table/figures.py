@@ -41,10 +41,10 @@ def _names(summaries: Sequence[Row], field: str = "method") -> Any:
 
 
 def gains(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
-    """Draw every method minus the plain one on the same splits, in grey if not significant.
+    """Draw the gain of every method over the plain one on the same splits, in grey if not significant.
 
     Summaries, best first, have ``method``, ``mean``, ``low``, ``high``, ``p``; splits ``method``, ``split``,
-    ``difference``; the title is that of the axis.
+    ``difference``; ``title`` is the axis title.
     """
     shown = [{**each, "sure": significance(each["p"]), "difference": each["mean"]} for each in summaries]
     points = {"method": "", "split": "d", "difference": "+.3g"}
@@ -54,7 +54,7 @@ def gains(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
 def _intervals(
     shown: Sequence[Row], splits: Sequence[Row], points: dict[str, str], title: str, step: int, legend: Any, **more: str
 ) -> Any:
-    """Draw a dot for each split and a tick on a pale interval for each summary; the first of ``points`` is the row."""
+    """Draw a dot for each split and a tick on a pale interval for each summary; ``points`` starts with the row."""
     name, *_, field = points
     y, x = _names(shown, name), _across(field, title)
     dotted = (

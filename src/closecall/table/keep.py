@@ -20,7 +20,7 @@ from closecall.table.read.dataset import DataError
 
 from .rebuild import SCHEMA, Stored, is_own, names_in, parts, rebuilt
 
-NEEDS = "{!r} is kept with skops, which is not installed: pip install skops (linear models need none)"
+NEEDS = "{!r} is saved with skops, which is not installed: pip install skops (linear models do not need it)"
 #: The largest number of members of an archive.
 MAX_MEMBERS = 100_000
 #: The largest number of types in an error message.

@@ -92,28 +92,28 @@ class Metric:
 
     @property
     def rough(self) -> int:
-        """The number of digits in a sentence."""
+        """The number of decimals to use in a sentence."""
         return 1 if self.factor == 100 else 3
 
     def shown(self, value: float) -> float:
-        """Return a value in the units shown to the reader."""
+        """Return a value in the displayed units."""
         return self.factor * value
 
     def plain(self, value: float) -> float:
-        """Return a value for programs: a share, or the log loss."""
+        """Return a value for JSON output: a share, or the log loss."""
         return value if self.factor > 0 else -value
 
     def gain(self, value: float) -> float:
-        """Return a difference in the units shown to the reader; higher is better."""
+        """Return a difference in the displayed units; higher is better."""
         return abs(self.factor) * value
 
     def interval(self, mean: float, half_width: float) -> tuple[float, float]:
-        """Return the ends of an interval in the units shown to the reader, clipped to possible values."""
+        """Return the ends of an interval in the displayed units, clipped to possible values."""
         low, high = sorted(self.shown(mean + sign * half_width) for sign in (-1, 1))
         return max(low, 0.0), min(high, 100.0) if self.factor == 100 else high
 
     def record(self, mean: float, half_width: float) -> dict[str, float]:
-        """Return the ends of an interval for programs."""
+        """Return the ends of an interval for JSON output."""
         low, high = sorted(self.plain(mean + sign * half_width) for sign in (-1, 1))
         return {"low": low, "high": high}
 

@@ -39,7 +39,7 @@ REMEMBERED = 2000
 
 @dataclass(frozen=True, eq=False)
 class TableModel:
-    """A fitted model of tables: how to read the columns, and a classifier whose classes are the labels as text.
+    """A fitted model for tables: how to read the columns, and a classifier whose classes are the labels as text.
 
     ``seen`` (rows,) of uint64 holds marks of training rows: the smallest of those that occur only once.
     """
@@ -97,7 +97,7 @@ class TableModel:
 
     @np.errstate(over="ignore", invalid="ignore")
     def probabilities(self, frame: Any) -> Array:
-        """Return calibrated probabilities (rows, classes); an error if the classifier has none."""
+        """Return calibrated probabilities (rows, classes); raise an error if the classifier has none."""
         if not hasattr(self.classifier, "predict_proba"):
             why = "it was fitted by an earlier release" if self.linear else "its classifier has none"
             raise DataError(f"the model has no probabilities: {why}; fit it again, for example with --model close_k")
@@ -131,7 +131,7 @@ class TableModel:
         return finite(found[:, 1] - found[:, 0] if found.shape[1] == 2 else found, "scores")
 
     def check_numbers(self, frame: Any, strange: Counter[str]) -> None:
-        """Raise an error if a column of numbers or dates contains none, as then it is not the training column."""
+        """Raise an error if a column that held numbers or dates in training contains none."""
         for step in self.recipe.steps:
             name = step.column.name
             if step.levels or strange[name] < FEW:
@@ -139,12 +139,12 @@ class TableModel:
             known = texts(frame[name]).dropna()
             if strange[name] >= len(known):
                 raise DataError(
-                    f"the column {name!r} was {step.column.kind}s in training and contains none here, such as "
-                    f"{known.iloc[0][:40]!r}; pass the column that the model was trained on"
+                    f"the column {name!r} contained {step.column.kind}s in training but has none here (it has "
+                    f"{known.iloc[0][:40]!r}); pass the column that the model was trained on"
                 )
 
     def check(self, names: Sequence[str], known: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return notes on unused columns (except those ``known``); raise an error that names missing ones."""
+        """Return notes on unused columns (except ``known`` ones); raise an error that names missing ones."""
         wanted = [step.column.name for step in self.recipe.steps]
         new = [name for name in names if name not in (*wanted, *known, self.target)]
         missing = [name for name in wanted if name not in names]

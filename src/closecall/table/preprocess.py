@@ -48,7 +48,7 @@ class Step:
 
     @property
     def first(self) -> int:
-        """1 if there are two levels, because the first column would be the complement of the second; otherwise 0."""
+        """The first level with a column: 1 if there are two levels, whose columns would be complements, otherwise 0."""
         return int(len(self.kinds) == 2)
 
     @property
@@ -123,7 +123,7 @@ class Preprocessor:
         """Return notes on how cells and categories were treated, one line each."""
         cells = [f"{_counted(count, 'cell')} of {name!r}" for name, count in self.pulled_in(frame).items()]
         levels = [f"{_counted(len(step.rare), 'name')} of {step.column.name!r}" for step in self.steps if step.rare]
-        pulled = f"{_listed(cells)} beyond {self.bound:g} robust deviations were pulled in (--no-squash leaves them)"
+        pulled = f"{_listed(cells)} beyond {self.bound:g} robust deviations were squashed (--no-squash keeps them)"
         rare = f"{_listed(levels)} seen fewer than {SEEN} times count as {OTHER!r}"
         return (*([pulled] if cells else []), *([rare] if levels else []))
 

@@ -111,7 +111,7 @@ def names_in(schema: Any) -> Iterator[str]:
 
 
 def checked_depth(nodes: Array, inner: Array, names: tuple[str, str, str], features: int) -> int:
-    """Return the depth of a tree that can be traversed safely; an error if a node points outside the tree.
+    """Return the depth of a tree that can be traversed safely; raise an error if a node points outside the tree.
 
     ``inner`` (nodes,) marks the nodes that are not leaves; ``names`` are the fields of a node's left child, right child
     and feature.

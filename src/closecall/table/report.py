@@ -39,7 +39,7 @@ PAGE_PARTS = {
 #: The header of the table of rows to check, and their kinds.
 SUSPECT = ("kind", "row", "label", "said", "score", "why")
 KINDS = {
-    "label": "labels contradicted by a model that has not seen the row", "cell": "with an extreme number",
+    "label": "labels contradicted by a model not trained on the row", "cell": "with an extreme number",
     "twin": "nearly identical to a row with another label",
 }  # fmt: skip
 #: The precision that a reader may expect, measured in docs/results/beyond-check.md.
@@ -57,8 +57,8 @@ LISTED = 15
 class Findings:
     """All results of a comparison.
 
-    ``hints`` are what to check before trusting the verdict, ``arguments`` those of the command that repeats it, and
-    ``suspects`` a frame of rows to check as returned by :func:`closecall.check_rows`.
+    ``hints`` lists what to check before trusting the verdict, ``arguments`` are those of the command that repeats it,
+    and ``suspects`` a frame of rows to check as returned by :func:`closecall.check_rows`.
     """
 
     table: Sheet
@@ -186,7 +186,7 @@ def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
         findings=content.findings(found.diagnosis),
         how=f"Mean test {comparison.metric.label} over {len(found.splits)} splits with its 95 % interval; gain over "
         f"{comparison.found[comparison.plain].title}, p adjusted over the contenders (Holm); "
-        "k, alpha and settings as validation chose them most often.",
+        "k, alpha and settings are those chosen most often in validation.",
         results=results, columns=columns,
         formats={**content.FORMATS, comparison.metric.label: content.FORMATS["value"]},
         choices={"loss": list(dict.fromkeys(row["loss"] for row in results if row["loss"]))},
@@ -197,7 +197,7 @@ def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
 
 
 def facts_of(table: Sheet) -> Row:
-    """Return facts about a table, for programs."""
+    """Return facts about a table for JSON output."""
     missing = int(table.frame[[column.name for column in table.columns]].isna().any(axis=1).sum())
     return {
         "name": table.name, "rows": len(table.labels), "target": table.target,
@@ -238,7 +238,7 @@ def _charts(found: Findings) -> tuple[Chart, Chart, list[Chart]]:
     plain = comparison.found[comparison.plain].title
     first = place(
         "chart-gains",
-        f"What each contender gains over {plain} on the same test rows: a dot for each split, a tick for the mean, a "
+        f"The gain of each contender over {plain} on the same test rows: a dot for each split, a tick for the mean, a "
         "bar for its 95 % interval. Grey: not significant after adjusting for all of them.",
         draw.gains(*content.moves(comparison), f"{metric.unit} gained"),
     )
@@ -252,8 +252,8 @@ def _charts(found: Findings) -> tuple[Chart, Chart, list[Chart]]:
     if trades:
         calls.append(place(
             "chart-trade",
-            "What k is worth: close-k with decay on the validation part of every split, with the best alpha for each. "
-            "If the curve is flat, k hardly matters; if it falls towards 1, the close calls decide.",
+            "Effect of k: close-k with decay on the validation part of every split, with the best alpha for each k. "
+            "If the curve is flat, k hardly matters; if it falls towards 1, it helps to train on the close calls.",
             draw.trade(trades, f"validation {metric.label}"),
         ))  # fmt: skip
     weights = content.coefficients(found.splits, comparison.classes)
@@ -269,8 +269,8 @@ def _charts(found: Findings) -> tuple[Chart, Chart, list[Chart]]:
 
 def _sides(classes: Sequence[str]) -> str:
     if len(classes) == 2:
-        return f"More of a column pulls towards {classes[1]!r} on the right, towards {classes[0]!r} on the left."
-    return "More of a column pulls towards the class behind the arrow on the right, away from it on the left."
+        return f"Larger values of a column favour {classes[1]!r} on the right, {classes[0]!r} on the left."
+    return "Larger values of a column favour the class after the arrow on the right, other classes on the left."
 
 
 def as_records(found: Findings) -> list[Row]:

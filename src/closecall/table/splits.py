@@ -37,7 +37,7 @@ def shuffled(rows: Array, rng: np.random.Generator) -> list[Array]:
 
 
 def stratified(labels: Array, rng: np.random.Generator) -> list[Array]:
-    """Return the rows of the three parts, sorted and stratified by class; a single row of a class is for training.
+    """Return the rows of the three parts, sorted and stratified by class; the only row of a class goes into training.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""``closecall fit`` for Parquet files too large for memory: one pass learns the columns, the others fit.
+"""``closecall fit`` for Parquet files too large for memory: one pass to learn the columns, the others to fit.
 
 The model and its file are the same as for a table in memory: numbers are filled, scaled and squashed as by
 :class:`closecall.table.preprocess.Preprocessor`, with the quantiles of :mod:`closecall.cluster.columns`; labels are
@@ -146,7 +146,7 @@ def _pulled(found: Columns, used: Sequence[int], names: Sequence[str], recast: R
     columns = [f"{names[j]!r} ({shares[j]:.2%})" for j in np.flatnonzero(low | high).tolist()]
     more = f" and {len(columns) - 5} more columns" if len(columns) > 5 else ""
     shown = f"{', '.join(columns[:5])}{more}"
-    note = f"cells of {shown} beyond {recast.bound:g} robust deviations are pulled in (--no-squash)"
+    note = f"cells of {shown} beyond {recast.bound:g} robust deviations are squashed (--no-squash keeps them)"
     return (note,) if columns else ()
 
 

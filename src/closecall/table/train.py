@@ -111,7 +111,7 @@ def _calibrated(model: Any, X: Array, y: Array, how: How) -> Any:
 
 
 def _moved(X: Array, y: Array, how: How) -> Any:
-    """Fit logistic regression with its threshold (its intercept) moved if the gain is real."""
+    """Fit logistic regression with its threshold (its intercept) moved if the gain is significant."""
     model = _tuned(LogisticRegression(max_iter=1000), "logistic", X, y, how)
     judge = fit_threshold(clone(model).set_params(calibration=None), how.metric, X, y, how.cv, how.groups)
     shift = np.atleast_1d(judge.threshold_ if len(model.classes_) > 2 else -judge.threshold_)
@@ -147,7 +147,7 @@ def _other(name: str, X: Array, y: Array, how: How) -> Any:
 
 
 def _aggregate(name: str, X: Array, y: Array, how: How) -> Any:
-    """Fit the best setting of an aggregate's whole grid, or of a family's dozen, without a guard."""
+    """Fit the best setting of an aggregate's whole grid, or of a family's dozen settings, without a guard."""
     # As in `compare`: individual aggregates are fitted one class against the rest, families like close-k.
     names, alphas, form = ((name,), ALPHAS, "ovr") if not family_of(name) else (*dozen(name), how.multiclass)
     model = AggregateLossClassifierCV(

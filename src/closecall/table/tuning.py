@@ -128,7 +128,7 @@ class Grid:
 
 
 class Boosting(Grid):
-    """HistGradientBoosting: one fit gives the values of all numbers of rounds."""
+    """HistGradientBoosting: one fit gives the values for every number of rounds."""
 
     def tried(self, data: SplitData, metric: Metric) -> tuple[Array, Any]:
         values, last = [], len(ROUNDS) - 1

@@ -23,7 +23,7 @@ class AcceleratedSchedule:
         self.schedule, self.accelerator = schedule, accelerator
 
     def step(self) -> None:
-        """Advance to the next step if the optimiser has."""
+        """Advance to the next step if the optimiser has stepped."""
         if self.accelerator.sync_gradients and not self.accelerator.optimizer_step_was_skipped:
             self.schedule.step()
 

@@ -212,7 +212,7 @@ def target_of(frame: Any, given: str, what: str) -> tuple[str, tuple[str, ...]]:
 
 
 def labels_of(column: Any, target: str, what: str) -> tuple[Array, Array, tuple[str, ...]]:
-    """Return labels as text (known rows,), which rows have one (rows,), and notes; an error if they are not classes."""
+    """Return labels as text (known rows,), a mask of those rows (rows,), and notes; raise an error if not classes."""
     text = texts(column)
     known = text.notna().to_numpy()
     labels = text[known].to_numpy(dtype=object)
@@ -297,7 +297,7 @@ def _detect(name: str, column: Any, keep: bool) -> tuple[Column | None, str]:
 
 
 def _forced(name: str, column: Any, wanted: str) -> tuple[Column, str]:
-    """Read a column as numbers or names at the user's request; an error if no value is a number."""
+    """Read a column as numbers or names at the user's request; raise an error if no value is a number."""
     if wanted == "nominal":
         return Column(name, "nominal"), ""
     known = texts(column).dropna()
@@ -306,7 +306,7 @@ def _forced(name: str, column: Any, wanted: str) -> tuple[Column, str]:
     if not share:
         raise DataError(f"{name!r} contains no numbers, but e.g. {known.iloc[0][:40]!r}; omit --numeric {name!r}")
     odd = round((1 - share) * len(known))
-    return best, f"{name!r} is read as numbers; {odd} of its values are not and count as missing" if odd else ""
+    return best, f"{name!r} is read as numbers; {odd} of its values are not numbers and count as missing" if odd else ""
 
 
 def _kind(name: str, column: Any, known: Any) -> tuple[Column, str]:

@@ -1,6 +1,6 @@
 """Paths and types of files, and untrusted text that is unpacked, counted and checked while it is read.
 
-A file of a megabyte can unpack to a gigabyte, a gigabyte of ``1,1`` can take twelve in memory, and an unclosed quote
+A file of a megabyte can unpack to a gigabyte, a gigabyte of ``1,1`` can need twelve in memory, and an unclosed quote
 can turn the rest of the file into one cell. Memory is therefore counted cell by cell, as the text arrives.
 """
 
@@ -66,8 +66,8 @@ class _Rejoined(io.RawIOBase):
 class Text(_Rejoined):
     """The bytes of a table, counted while they are read.
 
-    A reader of pieces may set a new budget for each. Cells are counted by separators and line ends, unless there is no
-    separator.
+    A reader that works in pieces may set a new budget for each piece. Cells are counted by separators and line ends,
+    unless there is no separator.
     """
 
     def __init__(self, head: bytes, rest: Readable, what: object, budget: Budget, separator: str = "") -> None:
@@ -100,6 +100,6 @@ def unpacked(raw: Any, size: int, what: object) -> tuple[Readable, bytes]:
 
 
 def check_columns(count: int, what: object) -> None:
-    """Reject a table with very many columns: pandas takes minutes and gigabytes for a million empty ones."""
+    """Reject a table with very many columns: pandas needs minutes and gigabytes for a million empty ones."""
     if count > MAX_COLUMNS:
         raise DataError(f"{what} has {count} columns; at most {MAX_COLUMNS} can be read")

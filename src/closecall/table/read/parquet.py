@@ -56,7 +56,7 @@ def stream_parquet(path: Path, rows: int, limit: int, *, whole: bool = False) ->
 
 
 def _check(file: Any, what: str, limit: int) -> Any:
-    """Return the schema of a file if it is that of a table; with a limit, check also the stated size."""
+    """Return the schema of a file if it is that of a table; with a limit, also check the stated size."""
     import pyarrow
 
     schema, rows = file.schema_arrow, file.metadata.num_rows

@@ -42,7 +42,7 @@ _AGREE = 0.8
 class Reading:
     """How to read a file where automatic detection is not enough.
 
-    An empty separator is detected, an empty encoding is UTF-8. The columns are those to leave out, to keep although
+    An empty separator is detected; an empty encoding means UTF-8. The columns are those to leave out, to keep although
     they look like an identifier, and to read as numbers or as names.
     """
 
@@ -55,7 +55,7 @@ class Reading:
 
     @property
     def forced(self) -> dict[str, str]:
-        """The kinds of columns whose kind is given."""
+        """The kinds set by the user, by column."""
         return {**dict.fromkeys(self.numeric, "number"), **dict.fromkeys(self.nominal, "nominal")}
 
     @property
@@ -133,7 +133,7 @@ class Sheet:
 def read_file(source: str, target: str = "", reading: Reading | None = None) -> Sheet:
     """Read a file (``-`` for standard input) and detect its columns.
 
-    An empty target is found by name, or is the last column.
+    An empty target means that it is found by name, or is the last column.
     """
     pieces = list(stream_file(source, CHUNK, LIMIT, reading or Reading()))
     frame = need_pandas().concat(pieces, ignore_index=True) if len(pieces) > 1 else pieces[0]
@@ -161,7 +161,7 @@ def sheet_of(frame: Any, target: str = "", reading: Reading | None = None, name:
 def stream_file(source: str, rows: int = CHUNK, limit: int = 0, reading: Reading | None = None) -> Iterator[Any]:
     """Yield frames of at most that many rows each; an empty table with a header gives one empty frame.
 
-    The whole table may take ``limit`` bytes of memory; 0 limits each piece instead, for callers that keep nothing.
+    The whole table may take ``limit`` bytes of memory; 0 limits each piece instead, for callers that keep no pieces.
     """
     if "://" in source:
         raise DataError(f"{source!r} is a URL; download the file first, then pass its path")
@@ -252,7 +252,7 @@ def sniff(
 ) -> tuple[str, list[str]]:
     """Return the separator and the column names, detected from the first bytes of a file.
 
-    ``usual`` is the separator if several fit, or none; with ``fixed`` it is the only one tried. An empty encoding is
+    ``usual`` is the separator if several fit, or none; with ``fixed`` it is the only one tried. An empty encoding means
     UTF-8.
 
     Examples

@@ -120,7 +120,7 @@ def test_a_store_of_a_schema_that_nobody_knows_is_refused_and_not_touched(tmp_pa
     other.close()
     before = path.read_bytes()
     for write in (False, True):
-        with pytest.raises(StoreError, match=f"has schema {version}, this closecall reads 1 to {SCHEMA_VERSION}"):
+        with pytest.raises(StoreError, match=f"{version}, but this version of closecall reads 1 to {SCHEMA_VERSION}"):
             Store(path, write=write)
     assert path.read_bytes() == before
 

@@ -38,7 +38,7 @@ Out = Annotated[Path, typer.Option("--out", help="Folder for the result store, t
 
 
 def _status(words: str) -> contextlib.AbstractContextManager[Any]:
-    """Show what the command is doing, if a terminal is there to show it."""
+    """Show what the command is doing, if the output is a terminal."""
     return err.status(words) if err.is_terminal else contextlib.nullcontext()
 
 
@@ -75,7 +75,7 @@ def reproduce(
 ) -> None:
     """Run targets, resuming unfinished runs, and write tables, figures and the report.
 
-    Without arguments: the embedded suite under both protocols, which needs no download.
+    Without arguments, the embedded suite, which needs no download, is run under both protocols.
     """
     protocols = None if protocol in ("", "both") else words(protocol)
     targets = targets or ["overview"]
@@ -99,7 +99,7 @@ def reproduce(
 
 
 def _run(jobs: list[Job], engine: Engine, data_dir: str | None, output: Path, as_json: bool) -> int:
-    """Run what is left of the jobs, write the report and return the exit code."""
+    """Run the cells that the store lacks, write the report and return the exit code."""
     from reproduction.pages.figure1 import keep_solved
     from reproduction.run.cell import run_cell  # imports scikit-learn, which the other commands do not need
 
@@ -257,7 +257,7 @@ def status(output: Out = RESULTS, as_json: Json = False) -> None:
         for key, counts in sorted(groups.items())
     ]
     heading = f"{len(cells) - len(failures)} cells done, {len(failures)} failed, {len(runs)} runs"
-    known = f"; {compact} of the cells are imported, with what validation chose only" if compact else ""
+    known = f"; {compact} of the cells are imported and hold only the rows that validation chose" if compact else ""
     print_records(heading + known, records, as_json)
     if as_json and compact:
         say({"kind": "store", "compact": compact, "runs": len(runs)})

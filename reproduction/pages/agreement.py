@@ -44,7 +44,7 @@ def proportions_test(wins: int, total: int, published: float, published_total: i
 
 
 def pair_agreement(scores: Scores, published: PairTable) -> list[Row]:
-    """Return every cell of a square table with the published one, both losses, Holm-adjusted over all of them."""
+    """Return every cell of a square table and the published one, for both losses, with Holm's correction over all."""
     rows: list[Row] = []
     for loss in LOSSES:
         for record in pair_table(scores, loss, published.criterion, published).records:
@@ -62,7 +62,7 @@ def pair_agreement(scores: Scores, published: PairTable) -> list[Row]:
 
 
 def error_agreement(scores: Scores) -> list[Row]:
-    """Return every error of Table 3 with the published one, both losses, Holm-adjusted over all of them."""
+    """Return every error of Table 3 and the published one, for both losses, with Holm's correction over all."""
     rows: list[Row] = []
     for loss in LOSSES:
         errors = 100 * (1 - scores.test(loss))
@@ -115,7 +115,7 @@ def agreement_summary(rows: Sequence[Row]) -> Table:
 
 
 def disagreement_table(rows: Sequence[Row], table: str, protocol: str) -> Table:
-    """Return the cells of one table that disagree, largest first; a star if they do after Holm's correction."""
+    """Return the cells of a table that disagree, largest first; a star marks those that do after Holm's correction."""
     mine = [row for row in rows if (row["table"], row["protocol"]) == (table, protocol)]
     apart = sorted((row for row in mine if row["p"] < SIGNIFICANCE), key=lambda row: -abs(row["z"]))
     heading = f"{_name(table)}, {protocol} protocol: {len(apart)} of {len(mine)} cells differ"

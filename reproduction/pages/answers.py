@@ -14,7 +14,7 @@ from reproduction.run.scores import title
 
 from .findings import outcomes
 from .sections import Section
-from .words import said
+from .words import listed, said
 
 _CRITERIA = {"table1": "significant", "table2": "significant", "table4": "points", "table5": "points",
              "figure3": "significant"}  # fmt: skip
@@ -93,7 +93,7 @@ def _simulated(records: Sequence[Row]) -> str:
     mine = [row for row in records if (row["protocol"], row["loss"], row["method"]) == place and "gain" in row]
     most = {row["contamination"]: row for row in sorted(mine, key=lambda row: row["level"])}
     parts = [f"{row['gain']:+.1f} points with {kind} ({row['level']} examples)" for kind, row in most.items()]
-    return said("answer.simulated", parts=", ".join(parts))
+    return said("answer.simulated", parts=listed(parts))
 
 
 def _examples(records: Sequence[Row]) -> str:
@@ -106,7 +106,7 @@ def _ranges(records: Sequence[Row]) -> str:
         places.setdefault((row["set"], row["loss"]), []).append(row)
     best = [min(rows, key=lambda row: row["error"])["method"] for rows in places.values()]
     methods = sorted(dict.fromkeys(best), key=lambda method: -best.count(method))
-    named = ", ".join(f"{LABELS.get(m, m.replace('_', ' '))} on {best.count(m)}" for m in methods)
+    named = listed([f"{LABELS.get(m, m.replace('_', ' '))} on {best.count(m)}" for m in methods])
     return said("answer.ranges", pairs=len(best), named=named)
 
 

@@ -60,7 +60,7 @@ def exact01_shown(found: Found, max_iter: int) -> Table:
     grids = {"ks": listed(EXACT_KS), "ms": listed(EXACT_MS), "alphas": listed(EXACT_ALPHAS)}
     how = said("exact01.how", steps=max_iter, **grids)
     notes = (how, *(sentence for record in records for sentence in _sentence(record)))
-    return table_of("exact01", "Exact 0-1 minima and what is above them", columns, records, notes)
+    return table_of("exact01", "Exact 0-1 minima and training errors above them", columns, records, notes)
 
 
 def _label(record: Row) -> str:

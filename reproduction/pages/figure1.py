@@ -144,7 +144,7 @@ DESCENT, MINIMISERS = "released descent", "minimisers"
 def figure1_shown(content: Content, max_iter: int) -> tuple[list[Row], list[Row], Table]:
     """Return the points and boundaries of one draw, and a table of training errors above the best possible.
 
-    Content that early versions stored has only the minimisers.
+    Results stored by early versions contain only the minimisers.
     """
     records, descent = content["records"], content.get("descent", [])
     ways = [(DESCENT, descent)] if descent else []
@@ -224,7 +224,7 @@ SOLVED: dict[str, Callable[[int], Content]] = {"figure1": solve_figure1, "exampl
 
 
 def keep_solved(jobs: Iterable[Job], store: Store) -> None:
-    """Solve the targets without cells that the store lacks and store their results, from which the report is made."""
+    """Solve the targets without cells whose results the store lacks, and store them for the report."""
     for job in jobs:
         steps = job.options.max_iter or job.target.max_iter
         if job.target.name in SOLVED and store.kept(job.target.name, steps) is None:

@@ -41,7 +41,7 @@ def write_report(store: Store, folder: Path, archive: Archive | None = None) -> 
 
 
 def _distinguished(jobs: Sequence[Job]) -> Iterator[tuple[Job, list[str]]]:
-    """Yield each job with the options, in words, that distinguish it from others with its name."""
+    """Yield each job with the options, in words, that distinguish it from others of the same name."""
     for job in jobs:
         columns = zip(*(other.described() for other in jobs if other.name == job.name), strict=True)
         yield job, [word for word, column in zip(job.described(), columns, strict=True) if len({*column}) > 1]
@@ -75,7 +75,7 @@ _PARTS = {
 
 
 def first_of(charts: Iterable[Chart]) -> Chart | None:
-    """Return the opening picture, of the sound protocol if possible, which the first numbers are about."""
+    """Return the opening picture, for the sound protocol if possible, like the first numbers."""
     gains = [chart for chart in charts if chart.caption.startswith(FIRST)]
     return min(gains, key=lambda chart: "sound protocol" not in chart.caption, default=None)
 

@@ -1,4 +1,4 @@
-"""The sum of ranked ranges on its paper's four sets: test errors over splits compared with the published ones.
+"""The sum of ranked ranges on the four sets of its paper: test errors over splits compared with the published ones.
 
 Published figures: Hu, Ying, Wang and Lyu, "Learning by Minimizing the Sum of Ranked Range" (NeurIPS 2020), Table 1:
 mean test errors in percent of linear models, half of the rows for training and a quarter each for validation and test,
@@ -94,7 +94,7 @@ def _sentences(records: Sequence[Row]) -> Iterator[str]:
     compared = [record for record in records if record["published"] is not None]
     apart = [record for record in compared if record["differs"]]
     if compared:
-        yield f"{len(apart)} of {len(compared)} published figures differ by more than two standard errors."
+        yield f"{len(apart)} of {len(compared)} published figures differ from ours by more than two standard errors."
     for record in apart:
         gap, error = abs(record["difference"]), record["standard_error"]
         side, label = "above" if record["difference"] > 0 else "below", LABELS[record["method"]]

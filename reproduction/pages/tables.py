@@ -18,7 +18,7 @@ from reproduction.protocol.protocol import get_protocol
 from reproduction.protocol.published import LOSSES, METHODS, PairTable, table3_error
 from reproduction.run.scores import PAIR, Scores, title
 
-from .words import said
+from .words import listed, said
 
 CRITERION_WORDS = {
     "significant": "with p < 0.05",
@@ -148,14 +148,14 @@ _CLAIM = ("atk", "close_decay")
 def _claim(scores: Scores, loss: str) -> str:
     """Return the paper's claim about close decay and average top-k on these sets, and our result."""
     pair = scores.pairs(loss)[_CLAIM]
-    found: dict[str, list[str]] = {"better": [], "worse": [], "as good as atk": []}
+    found: dict[str, list[str]] = {"better than": [], "worse than": [], "as good as": []}
     for name, gain, p in zip(map(title, scores.datasets), pair.gains, pair.p, strict=True):
         if p < stats.SIGNIFICANCE:
-            found["better" if gain > 0 else "worse"].append(f"{name} by {100 * abs(gain):.1f} points")
+            found["better than" if gain > 0 else "worse than"].append(f"{name} by {100 * abs(gain):.1f} points")
         else:
-            found["as good as atk"].append(name)
-    words = [f"{outcome} on {len(names)} ({', '.join(names)})" for outcome, names in found.items() if names]
-    return said("note.claim", words="; ".join(words))
+            found["as good as"].append(name)
+    words = [f"{outcome} atk on {len(names)} ({', '.join(names)})" for outcome, names in found.items() if names]
+    return said("note.claim", words=listed(words))
 
 
 def gain_table(scores: Scores, loss: str) -> Table:

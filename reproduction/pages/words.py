@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,18 @@ def said(name: str, /, **values: Any) -> str:
     Examples
     --------
     >>> said("answer.ranges", pairs=8, named="atk on 3")
-    'The lowest test error is that of atk on 3 of 8 combinations of a data set and a loss.'
+    'For 8 combinations of a data set and a loss, the lowest test error is that of atk on 3.'
     """
     section, _, key = name.partition(".")
     return " ".join(_WORDS[section][key].split()).format_map(values)
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Return the parts as a list in words.
+
+    Examples
+    --------
+    >>> listed(["one"]), listed(["one", "two"]), listed(["one", "two", "three"])
+    ('one', 'one and two', 'one, two and three')
+    """
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)

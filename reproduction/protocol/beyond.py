@@ -1,7 +1,7 @@
 """Cells of other papers: ranked ranges and exact 0-1 minima.
 
 ``ranges``: Hu, Ying, Wang and Lyu's linear models, stratified, with half of the rows for training and a quarter each
-for validation and test. ``exact``: He and Little's question, the fewest training errors. All rows of the set,
+for validation and test. ``exact``: He and Little's problem of finding the fewest training errors. All rows of the set,
 standardised, are the training, validation and test part, so the best row on validation has the fewest training errors.
 """
 

@@ -33,7 +33,7 @@ FAN8: dict[str, tuple[str, ...]] = {
 #: The sets of Fan et al. (2017) that neither PMLB nor OpenML has in this form: (rows, features, where they come from).
 FAN8_FILES: dict[str, tuple[int, int, str]] = {
     "german-num": (1000, 24, "the UCI repository's Statlog German credit data, file german.data-numeric"),
-    "splice3175": (3175, 60, "the LIBSVM data page's splice, training and test part together"),
+    "splice3175": (3175, 60, "splice from the LIBSVM data page, with the training and test parts combined"),
 }
 
 

@@ -76,11 +76,11 @@ class Dataset:
     def _fault(self) -> str | None:
         X, y = self.X, self.y
         if X.ndim != 2 or y.shape != X.shape[:1]:
-            return f"X of shape {X.shape} and y of shape {y.shape} do not fit; give (samples, features) and (samples,)"
+            return f"X of shape {X.shape} and y of shape {y.shape} do not match: use (samples, features), (samples,)"
         if not X.shape[0]:
             return "it has no rows"
         if not X.shape[1]:
-            return "it has no features beside the target"
+            return "it has no features besides the target"
         if len(self.feature_names) != X.shape[1] or len(self.categories) != X.shape[1]:
             return f"{len(self.feature_names)} names and {len(self.categories)} types for {X.shape[1]} features"
         if np.isinf(X).any():
@@ -90,7 +90,7 @@ class Dataset:
             return "a nominal column has codes beyond its categories"
         counts = np.bincount(y, minlength=len(self.classes)) if y.min() >= 0 else np.zeros(0)
         if len(counts) != len(self.classes) or not counts.all():
-            return f"the class codes do not fit the classes {self.classes}; use every code from 0 on"
+            return f"the class codes do not match the classes {self.classes}; use every code, starting from 0"
         if len(self.classes) < 2:
             return f"the target has only one class ({self.classes[0]!r}); a classifier needs two"
         # fmax and fmin ignore NaN without nanmax's warning; an all-missing column is as useless as a constant one.

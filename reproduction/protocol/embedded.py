@@ -104,7 +104,7 @@ def _mux6() -> tuple[Array, Array]:
 
 
 def _corral() -> tuple[Array, Array]:
-    """Return 128 rows in which the last bit equals the class in 3 of 4 copies, then 32 in which it does in 24."""
+    """Return five copies of 32 rows; the last bit is the class in three of them, and in 24 rows of the fifth."""
     bits = _grid(*[2] * 5)
     y = (bits[:, 0] & bits[:, 1]) | (bits[:, 2] & bits[:, 3])
     wrong = np.isin(np.arange(32), _rng("corral").choice(32, 8, replace=False)).astype(int)

@@ -181,7 +181,7 @@ def staged(final: Path) -> Iterator[Path]:
 def _cannot_write(path: Path, error: OSError) -> DataError:
     return DataError(
         f"cannot write {path} ({error.strerror or error}); "
-        "set CLOSECALL_DATA (or the data directory option) to a directory with room that you may write to"
+        "set CLOSECALL_DATA (or the data directory option) to a directory that has free space and is writable"
     )
 
 

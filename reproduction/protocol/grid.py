@@ -18,7 +18,7 @@ ALPHAS = tuple(10.0**exponent for exponent in range(-5, 6))
 
 
 def k_grid(n: int) -> tuple[int, ...]:
-    """Return the paper's k: powers of ten from 10 up to n, and n itself; only n below ten.
+    """Return the paper's k: powers of ten from 10 up to n, and n itself; if n is below ten, only n.
 
     Examples
     --------
@@ -79,8 +79,8 @@ LABELS = {**labels.LABELS, **BASELINES, EQUAL_STARTS: "average, equal starts"}
 def choose(rows: Array, protocol: str) -> Array:
     """Return the row (of dtype ROW) that validation chooses for each (loss, method), sorted by name.
 
-    It has the most correct predictions on the validation part. Ties go to the larger alpha, then the larger k under
-    ``paper``, as in the released code; to the larger k, then the larger alpha under ``sound``.
+    It has the most correct predictions on the validation part. Under ``paper``, ties go to the larger alpha
+    and then to the larger k, as in the released code; under ``sound``, to the larger k and then to the larger alpha.
 
     Examples
     --------

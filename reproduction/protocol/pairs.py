@@ -66,7 +66,7 @@ def compare(scores: Array, methods: tuple[str, ...], protocol: str) -> dict[tupl
 def win_fractions(pairs: Mapping[tuple[str, str], Pair], methods: Sequence[str], criterion: str) -> Array:
     """Return the paper's square table: entry (i, j) is the fraction of data sets on which method j beats method i.
 
-    It is NaN if the pair was not compared, or on no data set.
+    It is NaN if the pair was not compared on any data set.
 
     Examples
     --------

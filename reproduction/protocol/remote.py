@@ -1,4 +1,4 @@
-"""Downloads from PMLB and OpenML into the data directory, each checked before it gets its name."""
+"""Downloads from PMLB and OpenML into the data directory, each checked before it is moved into place."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ TIMEOUT = 60
 def not_at_hand(what: str, why: str, fetch: str, place: Path) -> NotAtHandError:
     """Return the error for a missing file: what to fetch, where to put it, and what works without it."""
     return NotAtHandError(
-        f"{what} is not available locally: {why}. Fetch {fetch} and save it as {place} (another data directory: set "
-        "CLOSECALL_DATA). The suite 'embedded' works without any download."
+        f"{what} is not available locally: {why}. Fetch {fetch} and save it as {place} (to use another data "
+        "directory, set CLOSECALL_DATA). The suite 'embedded' works without any download."
     )
 
 
@@ -63,7 +63,7 @@ def fetch_pmlb(name: str, place: Path) -> None:
     except OSError as error:
         raise not_at_hand(what, f"the download failed ({error})", urls[0], place) from error
     if raw is None:
-        raise NotAtHandError(f"PMLB has no set {name!r}; its names are on https://epistasislab.github.io/pmlb")
+        raise NotAtHandError(f"PMLB has no set {name!r}; https://epistasislab.github.io/pmlb lists all names")
     with staged(place) as part:
         part.write_bytes(raw)
         try:
@@ -104,10 +104,10 @@ def fetch_openml(data_id: int, place: Path) -> None:
     try:
         bunch = _from_openml(data_id)
     except (OSError, ValueError) as error:
-        recipe = f"{address} on a connected machine (closecall does it on loading 'openml:{data_id}')"
+        recipe = f"{address} on a connected machine (closecall does this when it loads 'openml:{data_id}')"
         raise not_at_hand(f"OpenML's data set {data_id}", f"the download failed ({error})", recipe, place) from error
     if len(bunch.target_names or ()) != 1:
-        raise DataError(f"OpenML's data set {data_id} names {len(bunch.target_names or ())} targets; it needs one")
+        raise DataError(f"OpenML's data set {data_id} has {len(bunch.target_names or ())} targets; one is needed")
     frame = bunch.frame
     numeric = frame.select_dtypes("number").columns
     with staged(place) as part:

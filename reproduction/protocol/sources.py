@@ -69,7 +69,7 @@ def resolve(name: str) -> tuple[str, str]:
     source, colon, rest = name.partition(":")
     if colon and source in (*LOADERS, "file"):
         if source != "file" and (not NAME.fullmatch(rest) or _DEVICE.fullmatch(rest)):
-            raise DataError(f"{name!r} is not a data set's name: letters, digits and _ . + - after the source")
+            raise DataError(f"{name!r} is not a data set's name; after the source, use letters, digits and _ . + -")
         return source, PMLB_OF_2017.get(rest, rest) if source == "pmlb" else rest
     if suffix_of(name):
         return "file", name
@@ -79,7 +79,7 @@ def resolve(name: str) -> tuple[str, str]:
     near = difflib.get_close_matches(name[:100], dict.fromkeys(each for names in KNOWN.values() for each in names), n=3)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
     raise DataError(
-        f"unknown data set {name[:100]!r}{hint} Give an embedded set ({', '.join(EMBEDDED)}), one of PMLB's 94, "
+        f"unknown data set {name[:100]!r}{hint} Use an embedded set ({', '.join(EMBEDDED)}), one of PMLB's 94, "
         f"'<source>:<name>' with a source of {', '.join((*LOADERS, 'file'))}, or the path of a .csv, .tsv or .parquet "
         "file"
     )
@@ -98,7 +98,7 @@ def load_dataset(
     (OpenML's data set id), ``openml100:31`` (a task of the suite, by id or name), ``fan8:splice3175``, or a CSV, TSV or
     Parquet file (also ``.gz``). The target column of a file is ``target``; by default the column named target, class,
     label or y, or else the last one. ``DataError``, a ``ValueError``, states why a set cannot be used; its subclass
-    ``NotAtHandError``, that it is not on this machine and cannot be fetched.
+    ``NotAtHandError`` states that it is not on this machine and cannot be fetched.
 
     Examples
     --------

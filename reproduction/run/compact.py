@@ -126,7 +126,7 @@ def _write_row(row: Array | None) -> list[str]:
 
 
 def from_text(text: str, runs: int) -> Iterator[Line]:
-    """Read the cells of a file that :func:`to_text` wrote, which refer to ``runs`` runs; else ``CompactError``."""
+    """Read the cells of a file written by :func:`to_text`, which refer to ``runs`` runs, or raise ``CompactError``."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = tuple(next(reader, ()))

@@ -81,7 +81,7 @@ def guarded(work: Work, cell: Cell) -> Record:
         place = traceback.extract_tb(error.__traceback__)[-1]
         message = f"{type(error).__name__}: {error} ({os.path.basename(place.filename)}:{place.lineno})"
         if isinstance(error, MemoryError):
-            message += "; fewer --workers leave more memory to each"
+            message += "; with fewer --workers, each has more memory"
         return Record(cell.key, "failed", error=message)
 
 
@@ -89,7 +89,7 @@ def _on_dask(work: Work, version: str, cell: Cell) -> Record:
     _forget_names()
     if version != closecall.__version__:
         here = f"the worker has closecall {closecall.__version__}, the driver {version}"
-        return Record(cell.key, "failed", error=f"{here}: install the same on both, then run the same command again")
+        return Record(cell.key, "failed", error=f"{here}: install the same version on both and run the command again")
     return guarded(work, cell)
 
 
@@ -279,7 +279,7 @@ def _stream(distributed: Any, client: Any, tasks: Sequence[Task], work: Work, al
     for suspect in suspects:
         for task, found in _submit(distributed, client, [suspect], work, alone):
             if isinstance(found, distributed.KilledWorker):
-                found = _killed(task.cell, "on Dask, also when it ran alone")
+                found = _killed(task.cell, "on Dask, even when it ran alone")
             elif not isinstance(found, Record):
                 found = Record(task.cell.key, "failed", error=f"on Dask: {type(found).__name__}: {found}")
             yield Happening("finished", task, found)

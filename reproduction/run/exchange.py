@@ -92,7 +92,7 @@ def export_store(store: Store, folder: Path) -> list[Path]:
 
 
 def _public_runs(store: Store) -> list[Run]:
-    """Return the runs in the order of their start, without local details; an imported run counts as the original."""
+    """Return the runs by time of start, without local details; an imported run counts as the original."""
     found: dict[str, Run] = {}
     for run in store.runs():
         request = run["request"]

@@ -88,7 +88,7 @@ class Job:
         return {cell.dataset for cell in self.cells() if cell.key not in done}
 
     def as_json(self) -> dict[str, Any]:
-        """Return the content that :func:`from_json` reads, which spares the report the data."""
+        """Return the content that :func:`from_json` reads, so that a report does not need the data."""
         sizes, holes = ([asdict(each) for each in found] for found in (self.sizes, self.holes))
         named = {"target": self.target.name, "suites": self.suites, "options": asdict(self.options)}
         return {**named, "sizes": sizes, "holes": holes}

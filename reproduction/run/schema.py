@@ -1,7 +1,7 @@
 """The tables of a result store: how they are created and upgraded, and a check that a file has no others.
 
-Triggers, views, generated columns and checks of an untrusted file act when it is read or written. The whole schema is
-therefore compared with the known ones before any other query.
+Triggers, views, generated columns and checks in an untrusted file take effect when it is read or written. The
+whole schema is therefore compared with the known ones before any other query.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Objects = frozenset[tuple[str, str, str]]
 
 
 def connect(path: Path, mode: str, timeout: float = 30) -> sqlite3.Connection:
-    """Connect to an untrusted file in the mode ``ro``, ``rwc`` (create it) or ``immutable`` (nobody can write it)."""
+    """Connect to an untrusted file in the mode ``ro``, ``rwc`` (create it) or ``immutable`` (no one writes to it)."""
     how = "immutable=1" if mode == "immutable" else f"mode={mode}"
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, timeout=timeout, isolation_level=None)
     for what, most in _LIMITS.items():
@@ -109,7 +109,7 @@ def version_of(connection: sqlite3.Connection) -> int | str:
         row = connection.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
         stated = row[0] if row else None
         if stated not in [str(version) for version in KNOWN.values()]:
-            return f"has schema {str(stated)[:20]}, this closecall reads 1 to {SCHEMA_VERSION}"
+            return f"has schema {str(stated)[:20]}, but this version of closecall reads 1 to {SCHEMA_VERSION}"
         if found in KNOWN and str(KNOWN[found]) == stated:
             return KNOWN[found]
     strange = sorted(found - newest)[:1]

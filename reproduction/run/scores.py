@@ -68,13 +68,13 @@ class Hole:
         Examples
         --------
         >>> Hole("clean2", "left out by request: rows x columns^2 is 1.9e+08, more than 1.5e+07").because
-        'Left out by request, rows x columns^2 more than 1.5e+07'
+        'Left out by request, because rows x columns^2 is more than 1.5e+07'
         >>> Hole("higgs", "no such file").because
         'Not available locally'
         """
         if not self.why.startswith(_BY_REQUEST):
             return "Not available locally"
-        return f"{_BY_REQUEST.capitalize()}, rows x columns^2 {self.why.rpartition(', ')[2]}"
+        return f"{_BY_REQUEST.capitalize()}, because rows x columns^2 is {self.why.rpartition(', ')[2]}"
 
 
 @dataclass(frozen=True, eq=False)

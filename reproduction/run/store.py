@@ -32,10 +32,10 @@ MAX_REQUEST = 1 << 22
 #: SQLite's primary error codes -> what happened and what to do.
 _FAULTS = {
     sqlite3.SQLITE_FULL: "there is no room left on the disk of {path}: make room",
-    sqlite3.SQLITE_IOERR: "the disk of {path} fails or is full: check it or make room",
+    sqlite3.SQLITE_IOERR: "the disk that holds {path} is failing or full: check it or make room",
     sqlite3.SQLITE_READONLY: "{path} cannot be written: change its permissions or choose another --out",
-    sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened: make room, or make its folder one that can be read and written",
-    sqlite3.SQLITE_TOOBIG: "{path} holds more in a row than closecall writes: use another store, or another --out",
+    sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened: make room, or make its folder readable and writable",
+    sqlite3.SQLITE_TOOBIG: "a row of {path} is larger than closecall writes: use another store, or another --out",
     sqlite3.SQLITE_CORRUPT: "{path} is damaged: set it aside and run the same command again, or try sqlite3's .recover",
     sqlite3.SQLITE_NOTADB: "{path} is damaged or not a result store: set it aside, or choose another --out",
     sqlite3.SQLITE_BUSY: "another process is using {path}: wait for it or end it",
@@ -153,7 +153,7 @@ class Store:
         if not wrong:
             query = "SELECT count(*) FROM runs WHERE max(length(request), length(environment)) > ?"
             count = next(self._rows(query, [MAX_REQUEST]))[0]
-            wrong = f"{count} runs ask for more than closecall writes" if count else ""
+            wrong = f"{count} runs are larger than closecall writes" if count else ""
         if not wrong:
             count = sum(bool(row[0]) and row[0] != digest(row[1:]) for query in _DIGESTED for row in self._rows(query))
             wrong = f"{count} records or runs differ from what was written" if count else ""
@@ -322,7 +322,7 @@ def _is_full(error: Exception, folder: Path) -> bool:
 
 
 def take_lock(path: Path) -> sqlite3.Connection:
-    """Hold the store at ``path`` until the connection is closed or the process ends."""
+    """Lock the store at ``path`` until the connection is closed or the process ends."""
     lock = sqlite3.connect(path.with_name(path.name + ".lock"), timeout=0, isolation_level=None)
     try:
         lock.execute("BEGIN EXCLUSIVE")

@@ -151,5 +151,5 @@ def test_figure_5_names_every_level_and_every_line() -> None:
             assert len({str(look) for look in looks}) == len(METHODS) + 1
     text = to_markdown(simulation_gains("figure5", records))
     assert "close decay, logistic, outliers" in text  # not cut off
-    assert "with 256 outliers compared to none, are: atk 2.6 (logistic), average 2.6" in " ".join(text.split())
+    assert "by the following numbers of points: atk 2.6 (logistic), average 2.6" in " ".join(text.split())
     assert "Top uses only the k-th largest loss" in " ".join(text.split())

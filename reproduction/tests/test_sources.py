@@ -46,7 +46,7 @@ def leftovers(directory: Path) -> list[Path]:
 def test_unknown_names_get_advice() -> None:
     with pytest.raises(DataError, match=r"unknown data set 'spambse'; did you mean 'spambase'\?"):
         load_dataset("spambse")
-    with pytest.raises(DataError, match=r"unknown data set 'zzzzzz'\. Give an embedded set"):
+    with pytest.raises(DataError, match=r"unknown data set 'zzzzzz'\. Use an embedded set"):
         load_dataset("zzzzzz")
     with pytest.raises(DataError, match="takes a data set id"):
         load_dataset("openml:credit-g")

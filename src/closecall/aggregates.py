@@ -1,7 +1,7 @@
 """Aggregates: individual losses -> weights.
 
 Every aggregate is a weight vector over the examples: its value is ``weights . losses`` (plus a constant for
-``close``, see :func:`closecall.objective.aggregate_value`) and its gradient holds the same weights fixed.
+``close``, see :func:`closecall.objective.aggregate_value`) and its gradient is computed with these weights fixed.
 
 Three laws hold throughout. *Ties share*: if the k-th place is tied, the tied examples share the remaining mass in
 proportion to their own. *Sample weights are mass*: an example of mass 2 counts as two. *Order is irrelevant*.
@@ -69,7 +69,7 @@ def warn_of_one(aggregate: str, *counts: Count, depth: int = 3) -> None:
     alone = {count for count in counts if isinstance(count, Real) and not isinstance(count, Integral)} == {1.0}
     if alone and "k" in get_aggregate(aggregate).takes:
         warnings.warn(
-            "k=1.0 is a fraction: all examples. Pass the int k=1 for one example, or k=None for all and no warning",
+            "k=1.0 is a fraction: all examples. Pass the int k=1 for one example, or k=None for all without a warning",
             UserWarning,
             stacklevel=depth,
         )
@@ -160,19 +160,20 @@ class Aggregate:
     weigh : callable
         ``(losses, mass, threshold, k, m) -> weights``, all with ``k`` and ``m`` already resolved to masses.
     takes : tuple of str
-        Which of the counts ``k`` and ``m`` it uses.
+        Which of the counts ``k`` and ``m`` the aggregate uses.
     decays : bool
         Whether k decreases during the run, as in Algorithm 1.
     convex : bool
-        Whether it keeps a convex loss convex; ``weights . losses`` is then a lower bound of its value at any losses.
+        Whether it preserves the convexity of a loss; ``weights . losses`` is then a lower bound on its value for any
+        losses.
     full : bool
-        Whether its weights equal the masses, whatever the losses, if k is the total mass and m is 0 (`average`).
+        Whether the weights equal the masses for any losses if k is the total mass and m is 0, as in `average`.
     sums_to : float, optional
         The sum of the weights if it is not k - m; an aggregate without k uses it as k.
     close : bool
         Whether it uses the threshold and charges M for misclassified examples outside the selection.
     bounded : bool
-        Whether its weights are never above the masses.
+        Whether the weights never exceed the masses.
     excess : callable, optional
         ``(weights, mass) -> (problems,)``: how far its value exceeds ``weights . losses``, if it does.
     """

@@ -78,7 +78,7 @@ def spectrum_weights(losses: Array, mass: Array, cumulative: Cumulative) -> Arra
 
 
 def smooth_weights(losses: Array, mass: Array, most: float, width: float) -> Array:
-    """Return mass * clip(1 + (losses - level) / width, 0, most), with the level at which they sum to the mass.
+    """Return mass * clip(1 + (losses - level) / width, 0, most), with the level at which the weights sum to the mass.
 
     They maximise ``weights . losses`` less ``width / 2 * sum(mass * (weights / mass - 1) ** 2)`` over weights of at
     most ``most`` times the mass that sum to it (Laguel, Malick and Harchaoui's smoothing of the superquantile).
@@ -117,8 +117,8 @@ def smooth_excess(weights: Array, mass: Array, width: float) -> Array:
 def prospect(turn: float, least: float) -> Cumulative:
     """Return the cumulative weight of the human-aligned risk of Leqi, Prasad and Ravikumar (2019).
 
-    Their polynomial of F, the share of the losses that are smaller, has the density ``least`` at F = (turn + 1) / 3,
-    its minimum. Here it is counted from the largest loss down.
+    It is a polynomial of F, the share of smaller losses, whose density has the minimum ``least`` at F = (turn + 1) / 3.
+    Here the share is counted from the largest loss down.
     """
     scale = 3 * (1 - least) / (turn**2 - turn + 1)
 

@@ -353,7 +353,7 @@ def over_folds(gains: Array, share: float, units: Units | None = None) -> Gain:
     share : float
         Number of test rows divided by the number of training rows.
     units : Units, optional
-        Units of the rows; folds that consist of few groups count as few groups.
+        Units of the rows; with too few groups, the standard error is infinite.
 
     Examples
     --------

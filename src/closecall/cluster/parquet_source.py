@@ -135,8 +135,8 @@ class ParquetSource:
     rows : int
         Rows of a partition.
     scratch : str
-        A folder for decoded rows, four bytes per number if all columns are float32, otherwise eight. It makes passes
-        after the first several times cheaper. :meth:`close` removes the files. By default nothing is stored.
+        A folder for decoded rows, four bytes per number if all columns are float32, otherwise eight. Passes after the
+        first are then several times cheaper. :meth:`close` removes the files. By default nothing is stored.
 
     Examples
     --------

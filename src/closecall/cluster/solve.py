@@ -138,7 +138,7 @@ class RemoteRows:
         return factor * sums.value, factor * sums.held, sums.bound(penalty, factor)
 
     def largest(self, c: Array, k: float) -> float:
-        """Return an upper bound on the sum of the largest losses of the mass k, from those above the last edge."""
+        """Return an upper bound on the sum of the largest losses up to the mass k, from those above the last edge."""
         if not np.isfinite(self.edge):
             return float(self.tangents(c, LossWindow(), KINK).value)
         found = self.keys(c, None, -self.edge, -self.edge)

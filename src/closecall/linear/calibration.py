@@ -55,7 +55,8 @@ CALIBRATIONS = {"sigmoid": fit_sigmoid, "isotonic": fit_isotonic}
 def probabilities(calibrators: Sequence[Array] | None, scores: Array) -> Array:
     """Return probabilities (samples, classes), given scores (samples, 1) for two classes, else (samples, classes).
 
-    Each score has its own calibrator, and the results are divided by their sum. Without calibrators it is a softmax.
+    Each score has its own calibrator, and the results are divided by their sum. Without calibrators, the softmax of the
+    scores is returned.
 
     Examples
     --------
@@ -84,8 +85,8 @@ def calibrate(
 ) -> list[Array]:  # fmt: skip
     """Return the calibrators of a setting, fitted on out-of-fold scores.
 
-    The folds are stratified, or the given ``splits``, which may separate groups or times. They use cold starts: a model
-    given as a start may have been trained on their test rows.
+    The folds are stratified by default; given ``splits`` may separate groups or times. Fits use cold starts: a model
+    given as a start may have been trained on the test rows.
     """
     if not isinstance(options.init, str):
         options = replace(options, init="least_squares")

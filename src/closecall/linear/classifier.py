@@ -21,7 +21,7 @@ class _OneSetting(LinearClassifier):
         Parameters
         ----------
         X : array or sparse matrix (samples, features)
-            Not scaled here: put a StandardScaler in front.
+            The columns are not scaled; put a StandardScaler in front.
         y : array (samples,)
             Labels of any kind, two classes or more.
         sample_weight : array (samples,), optional

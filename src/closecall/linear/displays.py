@@ -91,7 +91,7 @@ class KPathDisplay:
 
 @dataclass(eq=False)
 class BoundaryDisplay:
-    """The decision boundary of a classifier of two features, with rings around its close calls.
+    """The decision boundary of a classifier with two features, with rings around its close calls.
 
     Parameters
     ----------

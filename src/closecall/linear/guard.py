@@ -66,7 +66,7 @@ class Setting:
 
     @property
     def peer(self) -> str:
-        """The usual name of an `average`."""
+        """The usual name of the average of this loss."""
         if self.kind == MULTINOMIAL:
             return MULTINOMIAL
         return {"logistic": "logistic regression"}.get(self.loss, f"{self.loss} average")

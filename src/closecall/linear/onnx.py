@@ -73,7 +73,7 @@ def squashed(z: Any, bound: float, dtype: Any, how: dict[str, Any], **names: Any
 
 
 def _shapes(operator: Any) -> None:
-    """Declare labels of the classes' own type, and numbers in the input's precision for each class or the one score."""
+    """Declare the outputs: labels of the classes' type, and scores or probabilities in the input's precision."""
     from skl2onnx.common.data_types import Int64TensorType, StringTensorType
 
     model = operator.raw_operator

@@ -41,7 +41,7 @@ class _Search(LinearClassifier):
         Parameters
         ----------
         X : array or sparse matrix (samples, features)
-            Not scaled here: put a StandardScaler in front.
+            The columns are not scaled; put a StandardScaler in front.
         y : array (samples,)
         sample_weight : array (samples,), optional
             Masses, used in training and in scoring; ``class_weight`` is used in training only.
@@ -241,7 +241,7 @@ class AggregateLossClassifierCV(_Search):
     cv_results_ : dict of arrays
         All settings and their scores; NaN for folds on which a setting was not fitted.
     best_params_, best_index_, best_score_
-        The chosen setting; ``best_score_`` is its mean over the folds that chose it.
+        The chosen setting; ``best_score_`` is its mean over the folds used to choose it.
     guard_report_ : dict
         The numbers of every comparison, and a ``reason`` in words.
     n_training_mass_ : float

@@ -28,7 +28,7 @@ from .multiclass import individual_losses, threshold_of
 
 @dataclass(frozen=True)
 class ClassView(View):
-    """A view with the scores, the rivals' shares (samples, classes) and the temperature of the softmax."""
+    """A view with the scores, the other classes' weights (samples, classes) and the temperature of the softmax."""
 
     scores: Array
     shares: Array
@@ -36,7 +36,7 @@ class ClassView(View):
 
 
 class ClassScores(LossRows):
-    """The losses of all classes' scores; coordinates are (classes, rank), flat.
+    """The losses of all classes' scores; coordinates (classes, rank) are flattened.
 
     ``design`` is the result of :func:`closecall.linear.joint.prepare_joint`, ``codes`` and ``mass`` are (samples,), and
     ``kind`` is one of :data:`closecall.linear.multiclass.JOINT`.

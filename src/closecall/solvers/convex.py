@@ -1,15 +1,15 @@
-"""Averages, by second-order steps where they are cheap, otherwise by a batched L-BFGS.
+"""Minimise averages, by second-order steps where they are cheap, otherwise by a batched L-BFGS.
 
 Neither ever increases the objective. In the L-BFGS all problems advance together, with one pass over the data for each
 trial point, but every row has its own line search, memory and stopping test. Its coordinates are scaled by the diagonal
 of the curvature bound, ``c * z^2 + alpha``. Where columns are dependent the diagonal does not bound the curvature, but
 only a few directions exceed it, and the L-BFGS memory learns them; the first step is short enough for them.
 
-There the hinge is rounded over a width (Huber's rounding) and moved for each example by a multiplier: its slope on the
-kink, which is its share in the dual (the method of multipliers: Hestenes 1969, Powell 1969). Each time a row is solved
-well enough for its multipliers, its slopes become the next multipliers. The width need not shrink, so steps stay long,
-and the slopes are a feasible point of the dual: a row stops when its gap is small enough, and its bound is the
-certificate.
+In the L-BFGS the hinge is rounded over a width (Huber's rounding) and shifted for each example by a multiplier: its
+slope on the kink, which is its share in the dual (the method of multipliers: Hestenes 1969, Powell 1969). Each time a
+row is solved well enough for its multipliers, its slopes become the next multipliers. The width need not shrink, so
+steps stay long, and the slopes are a feasible point of the dual: a row stops when its gap is small enough, and its
+bound is the certificate.
 """
 
 from __future__ import annotations

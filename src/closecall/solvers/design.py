@@ -72,7 +72,7 @@ class Design:
         return np.asarray((self.across @ pull.T).T)
 
     def to_parameters(self, coordinates: Array) -> tuple[Array, Array]:
-        """Coefficients (problems, features) and intercepts (problems,) of coordinates."""
+        """Return coefficients (problems, features) and intercepts (problems,) of coordinates."""
         free, none = self.intercept == "free", self.intercept == "none"
         if self.columns is not None:
             coef = np.zeros((len(coordinates), self.features))
@@ -86,7 +86,7 @@ class Design:
         return columns, intercepts - (columns @ self.mean if self.mean is not None else 0.0)
 
     def to_coordinates(self, coef: Array, intercept: Array) -> Array:
-        """Coordinates of given parameters; directions in which all examples are zero are dropped."""
+        """Return the coordinates of given parameters; directions in which all examples are zero are dropped."""
         free = self.intercept == "free"
         coef = coef if self.columns is None else coef[:, self.columns]
         inner = np.column_stack([coef, intercept]) if self.intercept == "penalized" else coef
@@ -125,13 +125,13 @@ def _empty(samples: int, coordinates: int, dtype: Any) -> Array:
 
 
 def row_blocks(shape: tuple[int, ...], entries: int = 1 << 17) -> list[slice]:
-    """Slices of rows with at most this many entries; the default, 1 MB in float64, stays in cache."""
+    """Return slices of rows with at most this many entries; the default, 1 MB in float64, stays in cache."""
     size = max(1, entries // max(1, shape[1]))
     return [slice(start, min(start + size, shape[0])) for start in range(0, shape[0], size)]
 
 
 def _columns(block: Array, mean: Array | None, kind: str) -> Array:
-    """A block of X in float64, centred, with a column of ones if the intercept is penalised."""
+    """Return a block of X in float64, centred, with a column of ones if the intercept is penalised."""
     block = block.astype(np.float64)
     if mean is not None:
         block -= mean
@@ -153,7 +153,7 @@ def _weighted_blocks(X: Array, mass: Array, mean: Array | None, kind: str) -> It
 
 
 def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[Array, Array]:
-    """Eigenvalues and eigenvectors of the weighted Gram matrix.
+    """Return the eigenvalues and eigenvectors of the weighted Gram matrix.
 
     Squaring X loses every direction 1e8 times smaller than the largest. If the Gram matrix looks ill-conditioned, a
     blocked QR (four times slower for long X) keeps the small ones accurate.
@@ -213,7 +213,7 @@ def _scaled_design(X: Any, y: Array, masses: Array, bound: Array, kind: str, dty
 
 
 def _scaling(signed: Any, squares: Array, mass: Array) -> float:
-    """The largest eigenvalue of the Gram matrix with unit diagonal, by power iteration from a positive vector."""
+    """Return the largest eigenvalue of the Gram matrix scaled to a unit diagonal, by power iteration."""
     scale, value, across = 1 / np.sqrt(squares), 1.0, signed.T
     vector = np.random.default_rng(0).random(len(squares)) + 0.5
     for _ in range(30):
@@ -226,7 +226,7 @@ def _scaling(signed: Any, squares: Array, mass: Array) -> float:
 
 
 def least_squares_start(design: Design, folds: Sequence[int]) -> Array:
-    """The minimum-norm least-squares solutions of some folds for y = +-1, (folds, coordinates)."""
+    """Return the minimum-norm least-squares solutions of some folds for y = +-1, (folds, coordinates)."""
     starts = np.zeros((len(folds), design.rank))
     whole = len(design.masses) == 1 and design.basis is not None
     for fold, mass in enumerate(design.masses[list(folds)]):

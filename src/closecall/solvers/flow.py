@@ -39,7 +39,7 @@ PLACES = -5.0, 600.0  # the range in which the place is searched
 
 @dataclass(frozen=True)
 class Point:
-    """Coordinates and ramp, the sums there, the distance from stationarity, and where tangents touch."""
+    """A point of a flow: coordinates, ramp, sums, the distance from stationarity, and where tangents touch."""
 
     c: Array
     ramp: Ramp

@@ -49,7 +49,7 @@ def shares_of(counts: dict[Any, int], room: float) -> dict[Any, float]:
 
 
 def sample_sizes(rows: int, k: float) -> tuple[int, int]:
-    """Return the number of rows of a path's sample and of the second one; ``k`` is the share of the mass in the cut.
+    """Return the number of rows of a path's sample and of the second sample; ``k`` is the share of the mass in the cut.
 
     Examples
     --------

@@ -221,7 +221,7 @@ def _line_search(
     along: Array, margins: Array, flat: Array, C: Array, step: Array, penalty: Array, mass: Array, value: Array,
     fall: Array, near: Array,
 ) -> tuple[Array, Array, Array, Array]:  # fmt: skip
-    """The largest of 1, 1/2, 1/4 ... that lowers each objective enough; 0 if only rounding error remains.
+    """Return the largest of 1, 1/2, 1/4 ... that lowers each objective enough; 0 if only rounding error remains.
 
     Also returns the margins, their exponentials and the objectives there, which the next step reuses. ``along`` is the
     change of minus the margins per unit step.

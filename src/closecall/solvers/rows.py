@@ -129,7 +129,7 @@ class LossRows:
         raise NotImplementedError
 
     def exact_view(self, c: Array, width: float) -> Any:
-        """Return the same by sums that are identical on every processor, if the subclass has them."""
+        """Return the same as ``see``, by sums that are identical on every processor if the subclass supports it."""
         return self.see(c, width)
 
     def plain_losses(self, c: Array) -> Array:
@@ -145,7 +145,7 @@ class LossRows:
         return add_up(self, self.see(c, width), window, self.mass)
 
     def largest(self, c: Array, k: float) -> float:
-        """Return the sum of the largest losses of the mass k."""
+        """Return the sum of the largest losses up to the mass k."""
         losses = self.plain_losses(c)
         return float(take_smallest(-losses[None], self.mass, k)[0] @ losses)
 

@@ -116,9 +116,9 @@ class Walk:
     def settle(self, c: Array, cut: float, curvature: Any = None) -> Spot:
         """Minimise at one cut by damped Newton steps that never increase the value.
 
-        A given curvature is tried before that at the start. From eight coordinates on, a factor costs more than a few
-        evaluations. Loose stages keep it as long as each decrement is at most half the previous one, and shorten steps
-        by quarters with damping: on four PMLB sets and four alphas, this takes 10 to 20 % fewer evaluations than
+        A given curvature is tried before the one at the start. From eight coordinates on, a factor costs more than a
+        few evaluations. Loose stages keep it as long as each decrement is at most half the previous one, and shorten
+        steps by quarters with damping: on four PMLB sets and four alphas, this takes 10 to 20 % fewer evaluations than
         halving without damping.
         """
         damping, last, (value, sums) = 0.0, np.inf, self.look(c, cut)

@@ -15,7 +15,7 @@ ROUNDED = 1e-3  # the largest error of margins in single precision
 
 
 def in_cache(rows: int, width: int) -> Iterator[slice]:
-    """Return slices of rows that stay in cache as float64, if they are ``width`` wide."""
+    """Return slices of rows of ``width`` entries that stay in cache as float64."""
     step = max(1, BLOCK // max(1, width))
     return (slice(begin, begin + step) for begin in range(0, rows, step))
 
@@ -47,7 +47,7 @@ class Standard:
         return np.append(alpha / self.scale**2, [alpha * penalize_intercept] * self.intercept)
 
     def scores(self, X: Array, c: Array) -> Array:
-        """Return scores (rows,), in single precision if X is and rows up to six scales from the mean allow it."""
+        """Return scores (rows,), in single precision if X has it and it suffices up to six scales from the mean."""
         coef, intercept = self.to_parameters(c)
         if X.dtype == np.float32 and np.finfo(np.float32).eps * float(
             np.abs(coef) @ (np.abs(self.mean) + 6.0 * self.scale)

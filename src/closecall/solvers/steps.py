@@ -3,8 +3,8 @@
 One step is ``w <- w - eta * (c * kappa * X'X + alpha)^-1 gradient``, a division in the design's coordinates. c bounds
 the curvature of the loss and kappa is the share of ``X'X`` that k examples carry: in r dimensions about ``(sqrt(k) +
 sqrt(r))^2 / n`` (Marchenko & Pastur), at most 1. eta starts at 1; when a window of steps goes back and forth (its net
-move is less than half its path), the selection alternates and eta is halved. A problem leaves when the mean step of a
-window moves the margins by less than ``tol`` of their size; its certificate decides whether it has converged.
+move is less than half its path), the selection alternates and eta is halved. A problem leaves the batch when the mean
+step of a window moves the margins by less than ``tol`` of their size; its certificate decides whether it has converged.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def is_steep(loss: str) -> bool:
 
 
 def within_reach(length: Array | float, size: Array | float, total: Array | float) -> Array:
-    """Factors that limit the change of the margins in a step to their size, or to 1 if that is larger (both rms).
+    """Return factors that limit the change of the margins in a step to their size, or to 1 if that is larger (rms).
 
     kappa is the share that k examples usually carry. k outliers carry more, and if their slopes are unbounded, each
     step would be longer than the last. Limited steps go back and forth instead, and eta is halved.
@@ -84,7 +84,7 @@ def within_reach(length: Array | float, size: Array | float, total: Array | floa
 
 
 def close_window(net: Any, path: Any, size: Any, total: Any, tol: float) -> tuple[Any, Any]:
-    """Whether the steps of a window went back and forth, and whether they were small enough to stop.
+    """Return whether the steps of a window went back and forth, and whether they were small enough to stop.
 
     The lengths are the net move, the path and the coordinates. Margins below 0.01 (root mean square) count as 0.01,
     because the solution of some problems is w = 0.
@@ -93,7 +93,7 @@ def close_window(net: Any, path: Any, size: Any, total: Any, tol: float) -> tupl
 
 
 def schedule_table(rows: Rows, totals: Array, steps: int) -> tuple[Array, Array]:
-    """k of each row for the steps up to the last third, (steps, rows), and which rows decay; one step if none does."""
+    """Return k for the steps up to the last third, (steps, rows), and which rows decay; one step if none does."""
     decays = np.array([get_aggregate(name).decays for name in rows.aggregate], dtype=bool)
     last = first_final_step(steps) if decays.any() else 0
     table = np.broadcast_to(rows.k, (last + 1, len(rows))).copy()
@@ -105,7 +105,7 @@ def schedule_table(rows: Rows, totals: Array, steps: int) -> tuple[Array, Array]
 
 
 def make_blocks(rows: Rows, block_rows: int, chosen: Array, *, mixed: bool = False) -> list[tuple[slice | Array, int]]:
-    """Blocks of at most ``block_rows`` of the chosen rows, and the first row of each.
+    """Return blocks of at most ``block_rows`` of the chosen rows, and the first row of each.
 
     Neighbours are a slice, which avoids copies. Unless ``mixed``, a block has one fold, loss and pull.
     """
@@ -197,7 +197,7 @@ class Descent:
         self.k, self.divisor = k, carried[:, None] * self.design.spectrum + self.shrink
 
     def pause(self, limit: int) -> int:
-        """How many steps can be taken before a window opens or closes, or a row must leave."""
+        """Return how many steps can be taken before a window opens or closes, or a row must leave."""
         judged = ~self.decays | (self.step >= self.last)
         windows, openings = WINDOW - 1 - self.count[judged], self.last - 1 - self.step[~judged]
         return int(np.concatenate([windows, openings, [limit - self.step.max()]]).clip(0).min())
@@ -219,7 +219,7 @@ class Descent:
         self.count += 1
 
     def gradients(self) -> Array:
-        """Gradients of all rows, (rows, coordinates), without the penalty."""
+        """Return the gradients of all rows, (rows, coordinates), without the penalty."""
         rounded = self.C.astype(self.design.signed.dtype, copy=False)
         gradient, rows = np.empty_like(self.C), self.rows
         for part, first in self.blocks:

@@ -146,7 +146,8 @@ def _begins_convex(problem: Problem) -> bool:
 
 
 def _from_sample(design: Design, roots: Roots, start: Array, limits: Limits) -> Array:
-    """Starts for many dense examples: the minimum on every twelfth, or on 25,000, for the middle alpha of each fold.
+    """Return starts for many dense examples: the minimum on a twelfth or 25,000 of them, for the middle alpha of each
+    fold.
 
     This halves the time of the averages in a search over 100,000 x 20.
     """
@@ -205,7 +206,7 @@ class _Batch:
         return C[row_of], used[row_of], bounds[row_of]
 
     def _key(self, index: int, start: Array) -> tuple[Any, ...]:
-        """Everything that distinguishes a row."""
+        """Return a key of everything that distinguishes a row."""
         problem, fold = self.problems[index], int(self.fold_of[index])
         name, total = problem.aggregate, self.masses[fold].total
         k, m = counts(problem, total)

@@ -298,7 +298,7 @@ def spectrum(name: str, cumulative: Cumulative, *, convex: bool = False) -> Aggr
         To use it by name, add the aggregate to :data:`AGGREGATES` under this name.
     cumulative : callable
         Maps a share of the mass, counted from the largest loss down, to its share of the weight: a function on [0, 1]
-        that increases from 0 to 1. ``lambda u: u`` is `average`.
+        that increases from 0 to 1. ``lambda u: u`` gives `average`.
     convex : bool
         Whether ``cumulative`` is concave: larger losses then never count less, and the aggregate is convex.
 

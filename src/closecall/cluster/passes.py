@@ -125,7 +125,7 @@ class Passes:
 
 
 def draw(shares: dict[Any, float], block: Block) -> Block:
-    """Draw rows of a partition by the share of their label."""
+    """Draw the given share of each label's rows from a partition."""
     limits = np.ones(len(block))
     for label, share in shares.items():
         limits[block.y == label] = share

@@ -161,7 +161,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Array:
         """Return probabilities (samples, classes) of a calibrated model or of logistic regression.
 
-        The average of the logistic loss is logistic regression, and so is a search that chose it; one-vs-rest
+        A model of the average logistic loss is logistic regression, also if a search chose it; one-vs-rest
         probabilities are normalised as in scikit-learn's OneVsRestClassifier. All other models need ``calibration``,
         which is fitted on out-of-fold scores. A class that ``predict`` does not choose may have a probability above one
         half: close-k places its boundary where it makes few errors, not where the probability is one half.

@@ -102,7 +102,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Models:
-    """Linear models, problems first: coef (problems, scores, features), the rest (problems, scores)."""
+    """Linear models of several problems: coef (problems, scores, features), the rest (problems, scores)."""
 
     coef: Array
     intercept: Array

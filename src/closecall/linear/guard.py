@@ -40,7 +40,7 @@ class Setting:
         return Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
 
     def within(self, mass: float, whole: float) -> Problem:
-        """Return the problem on part of the mass: a count k above it means all of it, and too large an m is reduced.
+        """Return the problem on part of the mass: a count k above it becomes None, and too large an m is scaled down.
 
         Examples
         --------

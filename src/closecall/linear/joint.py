@@ -167,7 +167,7 @@ class JointProblems:
         return found
 
     def _weigh(self, pull: Array, losses: Array, k: Array, rows: Array) -> None:
-        """Multiply pulls by the weights of their losses, one fold at a time."""
+        """Multiply the derivatives of losses by the weights of these losses, one fold at a time."""
         folds = self.fold_of[rows]
         for begin, end in pairwise([0, *(np.flatnonzero(np.diff(folds)) + 1).tolist(), len(rows)]):
             mine, mass = slice(begin, end), self.masses[folds[begin]]

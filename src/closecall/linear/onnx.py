@@ -1,6 +1,6 @@
-"""ONNX converters for skl2onnx: the linear classifiers and the squashing scaler, in the precision of their input.
+"""ONNX converters of the linear classifiers and the squashing scaler for skl2onnx, in the precision of their input.
 
-After one call of ``register()``, ``skl2onnx.to_onnx`` converts them, alone or in a pipeline. As for scikit-learn's
+After one call to ``register()``, ``skl2onnx.to_onnx`` converts them, alone or in a pipeline. As for scikit-learn's
 classifiers, the outputs are labels, and probabilities if the classifier has them, otherwise scores.
 """
 

@@ -108,9 +108,10 @@ class ClassScores(LossRows):
     def tangents(self, view: ClassView, weights: Array, penalty: Array) -> float:
         """Return a lower bound of the objective with fixed weights (see :mod:`closecall.solvers.certificate`).
 
-        Free intercepts require that the pulls on every class sum to zero. Sum the pulls of each class's own examples:
-        off the diagonal they are positive, on it negative, and every column sums to zero, as in the generator of a
-        Markov chain. Multiplying each class by its stationary probability, scaled to at most 1, makes the sums zero.
+        Free intercepts require that the derivatives with respect to the scores of every class sum to zero. Their sums
+        over the examples of each class form a matrix that is positive off the diagonal and negative on it, and whose
+        columns sum to zero, as in the generator of a Markov chain. Multiplying each class by its stationary
+        probability, scaled to at most 1, makes the sums zero.
         """
         slopes = self._by_class(view)
         across = weights[:, None] * slopes

@@ -106,9 +106,9 @@ def _stratified(cv: int | None, training: Training, seed: int) -> Splits:
 def stratified_folds(labels: Array, equal: Array, folds: int, seed: int | None) -> Array:
     """Return the fold (samples,) of each row: stratified by scikit-learn, with equal rows in the same fold.
 
-    A row tests nothing if the model was trained on a copy of it. If rows repeat so often that folds of distinct rows
-    would be lopsided, equal rows are not taken for copies, and every row is drawn separately. ``equal`` (samples,) has
-    the same value for equal rows. Without a seed, the folds follow the order of the rows.
+    A test on a row proves nothing if the model was trained on a copy of it. If rows repeat so often that folds of
+    distinct rows would be lopsided, equal rows are not treated as copies, and every row is drawn separately. ``equal``
+    (samples,) has the same value for equal rows. Without a seed, the folds follow the order of the rows.
 
     Examples
     --------

@@ -62,7 +62,8 @@ class KeySums(Sums):
 
 @dataclass
 class ManyRows:
-    """Rows X (samples, features) of the loss ``name``, read block by block in their own type, never copied as a whole.
+    """Rows X (samples, features) with the loss ``name``, read block by block in their own type, never copied as a
+    whole.
 
     Signs (samples,) are -1 or +1.
 

@@ -77,7 +77,7 @@ class Puller:
         self.function = getattr(LIBRARY, "pull_f32" if dtype == np.float32 else "pull_f64")
 
     def pull(self, values: Array, codes: Array, k: Array, hints: Array) -> None:
-        """Turn minus margins (rows, samples) into pulls, in place.
+        """Turn minus margins (rows, samples) into pulls, the weighted negative slopes, in place.
 
         ``codes`` (3, rows) are those of :func:`codes`; k (rows,) are positive masses, at most the fold's. Hints (rows,
         3) are the last position of each row's k-th key, its drift, and the width to search around it (negative:

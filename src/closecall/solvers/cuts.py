@@ -110,7 +110,7 @@ def edge_at(cut: LossCut, losses: Array, mass: Array, threshold: float) -> float
 
 
 class Sums:
-    """Sums over rows, as fields; those of other rows are added field by field."""
+    """Sums over rows; the sums of two sets of rows are added field by field."""
 
     def __add__(self, other: Any) -> Any:
         both = zip(vars(self).values(), vars(other).values(), strict=True)

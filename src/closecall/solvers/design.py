@@ -24,7 +24,7 @@ EIGEN_LIMIT = 2048
 
 @dataclass(frozen=True)
 class Design:
-    """A training set in coordinates for stepping."""
+    """A training set in the coordinates used for the steps."""
 
     #: (samples, coordinates): rows ``-y * z``. Times coordinates they give minus the margins, times slopes a gradient.
     signed: Any

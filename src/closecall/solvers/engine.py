@@ -1,4 +1,4 @@
-"""Selections as paths of cuts: which problems share a path, its starts, which end is kept, and its certificate.
+"""Solve selections along paths of cuts: which problems share a path, its starts, the end kept, and its certificate.
 
 On many rows, paths begin on a sample, and the last edges are placed on all rows.
 """
@@ -47,8 +47,8 @@ class Ends:
 def serves(X: Any, problem: Problem, mass: Array) -> bool:
     """Return whether a path solves a problem over masses (samples,).
 
-    It must be a selection with a cut, on dense rows of few columns. On many rows it must also be a close selection of a
-    smooth loss (:mod:`closecall.solvers.many`).
+    The problem must select by a cut, on dense rows with few columns. On many rows it must also be close-k with a smooth
+    loss (:mod:`closecall.solvers.many`).
     """
     if sparse.issparse(X) or X.shape[1] >= LARGEST_RANK:
         return False
@@ -212,7 +212,8 @@ class Selection:
         return *found[best], wrong[best], looks
 
     def other(self, tol: float | None) -> Found:
-        """Solve another selection from the averages of all starts (one if convex); keep the lowest objective."""
+        """Solve a selection other than close-k from the average of each start (one if convex); keep the lowest
+        objective."""
         starts = self.engine.n_starts or starts_for(len(self.mass), len(self.rows.across))
         starts = 1 if self.cut.convex and not self.cut.m else starts
         masses = self.engine.start_masses(slice(None), self.fold, starts)

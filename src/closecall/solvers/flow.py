@@ -50,7 +50,7 @@ class Point:
 
 @dataclass
 class Flow:
-    """One close selection of a smooth loss, on :class:`ManyRows` or rows elsewhere with the same methods.
+    """One close-k problem with a smooth loss, on :class:`ManyRows` or on remote rows with the same methods.
 
     ``penalty`` is (coordinates,). ``metric`` (coordinates, coordinates) gives the mean square by which a move of the
     coordinates changes the margins. ``gathers`` states whether the rows near the window may be gathered in one place.
@@ -202,8 +202,8 @@ class Flow:
     def _step(self, point: Point, inverse: float) -> tuple[Array, float]:
         """Return an implicit step of the flow: changes of the coordinates and of the place.
 
-        It moves the margins by at most half their size and the place by at most a quarter of its own; smaller sizes
-        count as 1 and 4.
+        It moves the margins by at most half their size and the place by at most a quarter of its own; these sizes count
+        as at least 1 and 4.
         """
         sums, held, missing = point.sums, self.held(point.sums), point.sums.held - self.k
         right, matrix = sums.gradient + self.penalty * point.c, held

@@ -1,4 +1,4 @@
-"""Fixed weights for aggregates with their own kind of selection.
+"""Minimise aggregates that do not select by a cut, by fixing their weights repeatedly.
 
 The weighted average is minimised, then the weights are updated. A fixed point is optimal for its own weights, which is
 the certificate. An objective with a gradient everywhere, such as a tilted loss or a smoothed superquantile, is

@@ -107,7 +107,7 @@ def minus_slope(loss: str, negative: Array) -> Array:
 
 
 def _edges(keys: Array, places: Array) -> tuple[Array, Array]:
-    """The ``places``-th smallest key of each row (0-based), (problems, 1), and whether the next one ties with it."""
+    """Return the ``places``-th smallest key of each row (0-based), (problems, 1), and whether the next one ties."""
     rows, samples = np.arange(len(keys)), keys.shape[1]
     if samples <= 640:  # below, a complete sort is faster: it serves rows of different k in one call
         ordered = np.sort(keys, axis=1)

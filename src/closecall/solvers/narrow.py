@@ -2,7 +2,7 @@
 
 The certificate is that of :mod:`closecall.solvers.certificate`. Its weights are the shares of a ramp so narrow that
 changing losses by at most ``tol`` times the objective per unit of selected mass gives exactly this selection. If the
-problem is convex, they are a point of its dual, and the bound is that of the minimum.
+problem is convex, they are a point of its dual, which gives a lower bound of the minimum.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Second-order steps for averages: Newton for the logistic loss, an interior point for the hinge.
+"""Second-order steps for averages: Newton steps for the logistic loss, an interior-point method for the hinge.
 
 Where a Hessian is cheap, a dozen Newton steps replace hundreds of gradient steps, however small alpha is. The hinge has
 no Hessian, but its average is a quadratic program: a primal-dual interior-point method solves it with the same weighted
@@ -102,7 +102,7 @@ def _solve(matrices: Array, diagonal: Array, right: Array) -> Array:
 
 
 def newton_logistic(rows: Array, mass: Array, penalty: Array, start: Array, limits: Limits) -> Found:
-    """Average logistic problems by Newton steps with a line search along the margins.
+    """Minimise average logistic problems by Newton steps with a line search along the margins.
 
     ``rows`` (samples, coordinates) are ``-y * z``, as in a design. ``mass`` is (samples,), or (problems, samples) if
     problems of several folds step together. ``penalty`` is alpha where it applies; it and ``start`` are (problems,
@@ -254,7 +254,7 @@ def _line_search(
 
 
 def interior_hinge(rows: Array, mass: Array, penalty: Array, start: Array, limits: Limits) -> Found:
-    """Average hinge problems by a primal-dual interior-point method (Mehrotra's predictor-corrector).
+    """Minimise average hinge problems by a primal-dual interior-point method (Mehrotra's predictor-corrector).
 
     min 1/2 w'Pw + c'xi with xi >= 0 and slack s = m + xi - 1 >= 0 has multipliers a for s and c - a for xi, and the
     optimum has Pw = sum of a * y * z, a * s = 0 and (c - a) * xi = 0. Eliminating all but w leaves one system with a
@@ -308,7 +308,7 @@ def _centered(beyond: Array, mass: Array) -> Array:
 
 
 def _interior_step(rows: Array, penalty: Array, C: Array, inner: Array, off: Array) -> tuple[Array, Array]:
-    """One predictor-corrector step of every problem."""
+    """Take one predictor-corrector step of every problem."""
     slack, short, dual, rest = inner
     spread = slack / dual + short / rest
     matrices = grams(rows, 1 / spread)

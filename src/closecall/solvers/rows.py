@@ -152,7 +152,7 @@ class LossRows:
     def bound(
         self, c: Array, window: LossWindow, width: float, most: float, penalty: Array
     ) -> tuple[float, float, float]:
-        """Return the sums of the weighted losses and of the weights, at most ``most``, and the bound of tangents."""
+        """Return the sums of the weighted losses and of the weights, at most ``most``, and the bound by tangents."""
         view = self.exact_view(c, width)
         weights = self.mass * window.parts(view.losses)[0]
         weights *= min(1.0, most / max(float(weights.sum()), 1e-300))

@@ -22,7 +22,7 @@ def in_cache(rows: int, width: int) -> Iterator[slice]:
 
 @dataclass(frozen=True)
 class Standard:
-    """Coordinates of standardised columns, the intercept last: mean and scale (features,)."""
+    """Coordinates of standardised columns, with the intercept last; mean and scale are (features,)."""
 
     mean: Array
     scale: Array

@@ -151,7 +151,7 @@ class Descent:
         self.arrange()
 
     def run(self, tol: float, extra: int, beat: Callable[[int, int], None] | None = None) -> tuple[Array, Array]:
-        """Run every row until it converges or has taken all steps, with ``extra`` ones at the final k.
+        """Run every row until it converges or has taken all steps, including ``extra`` steps at the final k.
 
         After each step, ``beat`` receives the largest step and the number of active rows. Returns coordinates (rows,
         coordinates) and the last steps (rows,).

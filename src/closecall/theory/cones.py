@@ -78,11 +78,11 @@ def least_outside(
 ) -> float:
     """Split cones until the best classifier is proven or time runs out; return the lower bound.
 
-    Every open half-space through the origin leaves out at least this weight of the vectors (samples, dimensions) of
-    positive weights (samples,). ``best`` is the weight that a known classifier leaves outside. ``accept`` receives bool
-    arrays (samples,) of vectors inside an open half-space, and returns the smallest weight left out so far. ``slopes``
-    (dimensions - 1,) are those of a good classifier, for vectors whose last entry is their label: pairs that it orders
-    wrongly raise the bounds.
+    Every open half-space through the origin leaves out vectors of at least this weight; the vectors are (samples,
+    dimensions), their weights (samples,) positive. ``best`` is the weight that a known classifier leaves outside.
+    ``accept`` receives bool arrays (samples,) of vectors inside an open half-space, and returns the smallest weight
+    left out so far. ``slopes`` (dimensions - 1,) are those of a good classifier, for vectors whose last entry is their
+    label: pairs that it orders wrongly raise the bounds.
 
     Examples
     --------

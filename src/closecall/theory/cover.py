@@ -1,10 +1,10 @@
 """Covering conflicts: the 0-1 minimum as a mixed-integer programme, with a lower bound that is always valid.
 
 Fold the label into the example, z = y * (x, 1). By Gordan's theorem, no linear classifier is right on all examples of a
-set if and only if some mixture of them vanishes (lambda >= 0, sum(lambda) = 1, sum(lambda * z) = 0). The examples in a
-vertex of such mixtures, at most d + 2, are a *conflict*: every classifier is wrong on at least one of them. The minimum
-of the errors is thus the weight of the lightest cover of all conflicts. There are too many conflicts to list, so they
-are found as needed:
+set if and only if some mixture of them vanishes (lambda >= 0, sum(lambda) = 1, sum(lambda * z) = 0). The examples at a
+vertex of the set of such mixtures, at most d + 2, are a *conflict*: every classifier is wrong on at least one of them.
+The minimum of the errors is thus the weight of the lightest cover of all conflicts. There are too many conflicts to
+list, so they are found as needed:
 
     cover the conflicts known so far (HiGHS, binary variables only): the optimum is a lower bound
     find conflicts among the examples outside the cover (linear programmes): if there are none, the bound is attained
@@ -59,9 +59,9 @@ def find_conflict(vectors: Array, costs: Array) -> Array | None:
 def lightest_cover(vectors: Array, weights: Array, *, time_limit: float, accept: Callable[[Array], float]) -> float:
     """Cover conflicts until the bound is attained or time runs out; return the lower bound.
 
-    Every open half-space through the origin leaves out at least this weight of the vectors (samples, dimensions) of
-    positive weights (samples,). ``accept`` receives bool arrays (samples,) of vectors without conflict, and returns the
-    smallest weight left out so far.
+    Every open half-space through the origin leaves out vectors of at least this weight; the vectors are (samples,
+    dimensions), their weights (samples,) positive. ``accept`` receives bool arrays (samples,) of vectors without
+    conflict, and returns the smallest weight left out so far.
 
     Examples
     --------

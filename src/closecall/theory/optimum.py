@@ -62,7 +62,7 @@ def minimum_errors(
         Sample weights.
     method : {"auto", "enumeration", "cones", "milp"}
         ``enumeration`` takes rows ** features steps and proves its result. ``cones`` is a branch and bound over the
-        classifiers and ``milp`` covers conflicts with HiGHS; both always have a lower bound. The first suits few
+        classifiers and ``milp`` covers conflicts with HiGHS; both always provide a lower bound. The first suits few
         features and any number of errors, the second many features and few errors. ``auto`` enumerates if there are few
         rows or at most two features (those that depend on others do not count), splits cones up to five features and
         covers conflicts beyond.

@@ -212,8 +212,7 @@ class Selection:
         return *found[best], wrong[best], looks
 
     def other(self, tol: float | None) -> Found:
-        """Solve a selection other than close-k from the average of each start (one if convex); keep the lowest
-        objective."""
+        """Solve any other selection from the average of each start (one if convex); keep the lowest objective."""
         starts = self.engine.n_starts or starts_for(len(self.mass), len(self.rows.across))
         starts = 1 if self.cut.convex and not self.cut.m else starts
         masses = self.engine.start_masses(slice(None), self.fold, starts)

@@ -97,7 +97,7 @@ def _descend(X: Array, y: Array, steps: int) -> list[Row]:
 
 
 def _taken(method: str, slopes: Array, k: int) -> Array:
-    """Return which examples an aggregate of the logistic loss selects, by their slopes (draws, samples) in (0, 1).
+    """Return which examples an aggregate of the logistic loss selects, given their slopes (draws, samples) in (0, 1).
 
     Slopes increase with the loss; examples tied at the k-th place are selected.
     """

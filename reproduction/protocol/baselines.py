@@ -28,7 +28,7 @@ from .grid import ROW, choose
 def sklearn_baselines(X: Sequence[Array], y: Sequence[Array], alphas: Sequence[float]) -> Array:
     """Return the rows (of dtype ROW) of the three baselines, with an empty loss: each has its own.
 
-    X and y hold the training, validation and test part.
+    X and y hold the training, validation and test parts.
 
     Examples
     --------

@@ -2,7 +2,7 @@
 
 ``ranges``: Hu, Ying, Wang and Lyu's linear models, stratified, with half of the rows for training and a quarter each
 for validation and test. ``exact``: He and Little's problem of finding the fewest training errors. All rows of the set,
-standardised, are the training, validation and test part, so the best row on validation has the fewest training errors.
+standardised, serve as training, validation and test part, so the best row on validation has the fewest training errors.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Study:
 
 
 def whole(data: Dataset) -> Division:
-    """Return all rows, standardised, as training, validation and test part."""
+    """Return all rows, standardised, as the training, validation and test parts."""
     X, y = np.asarray(data.X, dtype=float), data.signs()
     mean, scale = moments(X)
     return Division(((X - mean) / scale,) * 3, (y,) * 3)

@@ -33,7 +33,7 @@ def _grid(*sizes: int) -> Array:
 
 
 def _with_draw(X: Array, y: Array, count: int, rng: np.random.Generator, flips: int = 0) -> tuple[Array, Array]:
-    """Return all points, then ``count`` of them again without replacement, ``flips`` of these with the other label."""
+    """Return all points, then ``count`` of them drawn without replacement, ``flips`` of these with the other label."""
     rows = rng.choice(len(X), count, replace=False)
     labels = y[rows].copy()
     labels[:flips] ^= 1
@@ -50,7 +50,7 @@ _OCTAGON, _SWORD, _BLUE, _GREEN, _RED = 0, 2, 0, 1, 2
 def _ruled(
     name: str, sizes: Sequence[int], rule: Callable[[Array], Any], again: int = 0, flips: int = 0, first: int = 0
 ) -> tuple[Array, Array]:
-    """Return every combination of codes from ``first`` on, labelled by a rule, then ``again`` of them once more."""
+    """Return every combination of codes from ``first`` on, labelled by a rule, then ``again`` of them a second time."""
     X = _grid(*sizes) + first
     return _with_draw(X, rule(X.T).astype(int), again, _rng(name), flips)
 

@@ -104,7 +104,7 @@ def parse_table(raw: bytes, separator: str, what: object, target: str, nominal: 
 def from_frame(
     frame: Any, target: str, *, name: str, source: str, version: str, nominal: Collection[str] = ()
 ) -> Dataset:
-    """Convert a pandas frame to a `Dataset`; columns of ``nominal``, or without numbers, are nominal."""
+    """Convert a pandas frame to a `Dataset`; columns in ``nominal`` and those without numbers are nominal."""
     pd = need_pandas()
     if target not in frame.columns:
         shown = ", ".join(map(repr, map(str, frame.columns[:8]))) + (", ..." if frame.shape[1] > 8 else "")

@@ -100,7 +100,7 @@ def jobs_of(campaign: Campaign) -> list[Job]:
 def _available(jobs: Sequence[Job], model: str = "") -> tuple[Available, Missing]:
     """Return the data sets that some job had, and those that none had.
 
-    With a model, a set that all its jobs left out, for example as too costly, is missing as well.
+    If a model is given, a set that all its jobs left out, for example because of its cost, is missing as well.
     """
     sizes = {(size.suite, size.name): size for job in jobs for size in job.sizes}
     holes = {

@@ -76,7 +76,7 @@ class Job:
         )
 
     def united(self, other: Job) -> Job:
-        """Return this job with the data sets of an earlier one that it does not have."""
+        """Return this job, extended by the data sets of an earlier one that it lacks."""
         mine = {(size.suite, size.name) for size in self.sizes}
         sizes = (*self.sizes, *(size for size in other.sizes if (size.suite, size.name) not in mine))
         names = {size.name for size in sizes}

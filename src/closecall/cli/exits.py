@@ -1,6 +1,6 @@
 """Turn errors that end a command into an exit code and a message that states how to continue.
 
-0 complete, 1 some cells failed, 2 incomplete (interrupted, or data sets not available), 3 bad request.
+Exit codes: 0 complete, 1 some cells failed, 2 incomplete (interrupted, or data sets not available), 3 bad request.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def explain(error: BaseException) -> tuple[str, int]:
     """
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return f"interrupted; {going_on()}", INCOMPLETE
-    if isinstance(error, SystemExit):  # Rich exits when the reader of a help page is gone
+    if isinstance(error, SystemExit):  # Rich exits when the pipe of a help page is closed
         return "", error.code if isinstance(error.code, int) else BAD_REQUEST
     if isinstance(error, BrokenPipeError):  # as in `closecall ... | head`
         with contextlib.suppress(OSError, ValueError):

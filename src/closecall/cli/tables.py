@@ -205,8 +205,8 @@ def _print_ranking(found: Any, splits: int) -> None:
         rows.append((rank, name[:40], value, " - ".join(interval), *chosen))
     print_grid(("", "method", metric.label, "95 % interval", "k", "alpha"), rows, left=(1,), no_wrap=True)
     out.print(
-        f"Test {metric.label} over {splits} splits; k (of {found.training_rows} training rows) and alpha = 1/C as "
-        "chosen most often.\n"
+        f"Test {metric.label} over {splits} splits; k (of {found.training_rows} training rows) and alpha = 1/C "
+        "are those chosen most often.\n"
     )
 
 

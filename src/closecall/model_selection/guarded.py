@@ -195,7 +195,7 @@ class GuardedClassifierCV(Referee):
         }
 
     def _named(self) -> list[tuple[str, Any]]:
-        """Return (name, challenger) pairs, in whichever form the challengers were given."""
+        """Return (name, challenger) pairs for any form of ``challengers``."""
         given = self.challengers
         if isinstance(given, Mapping):
             return list(given.items())

@@ -20,7 +20,7 @@ from .folds import Pair, Referee, answers, check_input, equal_rows, fit_rows, fo
 OBJECTIVES = ("accuracy", "balanced_accuracy")
 _SWEEPS = 50  # rounds over the classes; each lowers the cost, and a few are enough
 _OTHERS = 0.1  # share of predictions that may differ from the largest score: those of an SVC do at ties
-_PLACES = np.arange(1, 20) / 20  # quantiles of the scores that are tried as thresholds under chance
+_PLACES = np.arange(1, 20) / 20  # quantiles of the scores that are tried as thresholds under the null hypothesis
 _BLOCK = 1 << 22  # entries in a block of resampled weights (32 MB)
 
 

@@ -124,7 +124,7 @@ class CloseK(Reducer):
         cross-entropy, 1 for the hinge loss. It cannot be inferred from the losses; without it, pass ``closeness`` to
         the call, or use :class:`CloseKLoss`, which computes it from the logits.
     temperature : float, optional
-        Select softly, with this width (:mod:`closecall.nn.soft`).
+        Make the selection soft, with this width (:mod:`closecall.nn.soft`).
     dim, nonfinite, reduction, group
         As for every :class:`Reducer`.
     memory : None or "global"

@@ -103,7 +103,7 @@ class LossOptions(NamedTuple):
                 raise ValueError(f"{option}={value!r} must lie between {low:g} and {high:g}")
 
     def margin_loss(self, name: str) -> tuple[Callable[[Tensor], Tensor], float]:
-        """Return the margin loss with that name, its parameter applied, and its value on the boundary."""
+        """Return the named margin loss with its parameter applied, and its value on the boundary."""
         option, threshold = NUMBERS.get(name, ("", None))
         number = getattr(self, option) if option else None
         if threshold is None or number is None:

@@ -102,7 +102,7 @@ def aggregate(
     min_loss, min_kept : float; int, float or None
         For ``"atk"``: select the losses above ``min_loss``, at least ``min_kept`` and at most ``k``.
     temperature : float, optional
-        Select softly, with this width (:mod:`closecall.nn.soft`).
+        Make the selection soft, with this width (:mod:`closecall.nn.soft`).
     nonfinite : {"raise", "propagate", "drop"}
         How to treat NaN losses and selected infinite losses: raise; propagate them to value and gradient, as GradScaler
         requires; or treat them as masked. An infinite loss that is not selected has no effect.

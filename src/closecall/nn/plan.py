@@ -168,7 +168,7 @@ class Layout(NamedTuple):
     """How losses of a given shape are arranged in rows (rows, samples), one for each selection."""
 
     kept: tuple[int, ...]  # dimensions that index the rows
-    ranked: tuple[int, ...]  # dimensions along which examples compete
+    ranked: tuple[int, ...]  # dimensions along which examples are ranked
     rows: int
     samples: int
     shape: tuple[int, ...]

@@ -1,6 +1,6 @@
 """The quick path: eager code on the CPU, where values can be read. NumPy selects, torch multiplies.
 
-It costs a tenth of :mod:`closecall.nn.general`, which does the same in tensor operations (batches of 64 to 4096).
+For batches of 64 to 4096 it takes a tenth of the time of :mod:`closecall.nn.general`, which uses tensor operations.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class AverageTopK(Reducer):
     min_kept : int, float or None
         A count, or a fraction of the batch.
     temperature : float, optional
-        Select softly, with this width (:mod:`closecall.nn.soft`).
+        Make the selection soft, with this width (:mod:`closecall.nn.soft`).
     dim, nonfinite, reduction, group
         As for every :class:`Reducer`.
 

@@ -98,7 +98,7 @@ def specification(chart: Any) -> dict[str, Any]:
 
 
 def draw(specification: dict[str, Any]) -> str:
-    """Return the picture of a specification as SVG."""
+    """Render a specification as SVG."""
     check_room()
     drawn = spec_to_mimebundle(specification, "svg", mode="vega-lite")
     (content,) = (drawn[0] if isinstance(drawn, tuple) else drawn).values()

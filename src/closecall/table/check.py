@@ -119,7 +119,7 @@ def close_k_opinion(X: Array, codes: Array, seed: int) -> Opinion:
 
 
 def opinions_of(table: Sheet, splits: Sequence[Split]) -> tuple[Opinion, ...]:
-    """Return the probabilities that contenders gave to test rows, averaged over the splits that tested a row."""
+    """Return the probabilities that contenders gave to test rows, averaged over the splits that test each row."""
     found = []
     for method, by in ((FOREST, "random forest"), (CLOSE_K, "close-k")):
         total, times = None, np.zeros((len(table.labels), 1))

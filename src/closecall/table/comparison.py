@@ -143,7 +143,7 @@ def compare(
     data_dir : str, optional
         Where named data sets are stored.
     arguments, told, progress
-        For the command: the arguments to repeat it, a callback that receives the notes on the columns first, and one
+        Used by the command: its arguments, a callback that receives the notes on the columns first, and one
         that shows progress.
 
     Returns

@@ -31,9 +31,9 @@ class Result:
     """One method over the splits: its test values (higher is better), and the settings that validation chose.
 
     ``method`` is unique among the results; ``loss`` is empty if the method has its own; ``family`` is ``linear``,
-    ``aggregate``, ``tree``, ``other`` or ``majority``. ``k``, ``alpha`` (NaN if there are none) and ``setting`` were
-    chosen most often, ``ks`` and ``alphas`` on each split. ``confusion`` (true classes, predicted classes) counts the
-    test rows of all splits; ``ratio`` is the number of test rows divided by that of training rows.
+    ``aggregate``, ``tree``, ``other`` or ``majority``. ``k``, ``alpha`` (NaN if there are none) and ``setting`` are
+    those chosen most often, ``ks`` and ``alphas`` those of each split. ``confusion`` (true classes, predicted classes)
+    counts the test rows of all splits; ``ratio`` is the number of test rows divided by that of training rows.
     """
 
     method: str

@@ -169,7 +169,7 @@ def built_in(loss: str, multiclass: str) -> dict[str, Contender]:
         Contender(CLOSE_K, "close-k", "what `closecall fit` trains: the average loss, or close-k if its gain is clear",
                   "linear", own=partial(_close_k, loss, multiclass)),
         Contender(LOGISTIC, "LogisticRegression", "scikit-learn's linear model of the logistic loss", "linear"),
-        Contender(UNSQUASHED, "LogisticRegression, not squashed", "the same on columns of mean 0 and variance 1",
+        Contender(UNSQUASHED, "LogisticRegression, not squashed", "the same on columns scaled to mean 0 and variance 1",
                   "linear", GRIDS[LOGISTIC]),
         Contender("linear_svc", "LinearSVC", "scikit-learn's linear model of the squared hinge loss", "linear"),
         Contender(EXACT_THRESHOLD, "LogisticRegression, exact threshold",
@@ -206,7 +206,7 @@ def _class(place: str) -> Contender:
 
 
 def contender_of(name: str, loss: str = "logistic", multiclass: str = "top_two") -> Contender:
-    """Return the contender of that name; an unknown name raises an error that lists all of them."""
+    """Return the contender with the given name; an unknown name raises an error that lists all of them."""
     known, plain = built_in(loss, multiclass), name.replace("-", "_")
     if "(" in name:
         return _family(name, loss, multiclass)

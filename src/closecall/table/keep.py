@@ -52,7 +52,7 @@ def members_of(path: str | os.PathLike[str]) -> set[str]:
 
 
 def is_skops(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is a skops archive, judging by its names."""
+    """Return whether a file is a skops archive, judging by the names in it."""
     return SCHEMA in members_of(path)
 
 
@@ -73,7 +73,7 @@ def dump(state: dict[str, Any], path: str) -> None:
 def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> dict[str, Any]:
     """Read the state written by :func:`dump`, with its classifier rebuilt from checked numbers; see :mod:`.rebuild`.
 
-    Classifiers of other kinds than ``closecall fit`` writes are rejected before they are built, unless all their types
+    Classifiers that ``closecall fit`` does not write are rejected before they are built, unless all their types
     are ``trusted``: then skops builds them, and only their size is checked.
     """
     where, budget = os.fspath(path), Budget()

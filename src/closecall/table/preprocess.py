@@ -25,7 +25,7 @@ from closecall.table.read.encode import encoded, mean_of, moments
 SEEN, MAX_LEVELS = 3, 1000
 OTHER = "other"
 #: Without squashing, the least scale of columns with two values, as a share of their difference; otherwise a rare name
-#: would be blown up to variance 1.
+#: would be scaled up to variance 1.
 FLOOR = 0.5
 
 

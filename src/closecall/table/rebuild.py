@@ -1,6 +1,6 @@
 """Rebuild forests, boosted trees and nearest neighbours from the numbers in a skops file.
 
-Skops itself builds nothing: only the arrays, labels and few settings needed for prediction are read and checked for
+Skops itself builds nothing: only the arrays, labels and the few settings needed for prediction are read and checked for
 consistency, and scikit-learn builds the rest. scikit-learn's compiled code traverses trees without any checks, so a
 forged file could otherwise make it read arbitrary memory.
 """
@@ -52,7 +52,7 @@ class Stored:
         return read_member(self.archive, self.archive.getinfo(node["file"]), self.budget, dtype)
 
     def numbers(self, node: Any, *shape: int) -> Array:
-        """Return finite 64-bit numbers of that shape."""
+        """Return finite 64-bit numbers of the given shape."""
         found = self.array(node, _FLOAT)
         if found.shape != shape or not np.isfinite(found).all():
             raise ValueError("some of its numbers are missing or not finite")

@@ -44,8 +44,8 @@ KINDS = {
 }  # fmt: skip
 #: The precision that a reader may expect, measured in docs/results/beyond-check.md.
 PRECISION = (
-    "Rows to check, not errors: where 10 % of the labels were flipped, about 60 % of the rows at the "
-    "top of the list (as many as were wrong) were indeed wrong; where cells of one column were extreme, nearly all."
+    "Rows to check, not errors: with 10 % of the labels flipped, about 60 % of the top 10 % of the rows were indeed "
+    "wrong; with extreme cells in one column, nearly all were."
 )
 #: The content of the files beside the page.
 BESIDE = ("every split of every method", "the results as --json prints them", "all rows to check")
@@ -94,7 +94,7 @@ def make_folder(page: Path) -> None:
 
 
 def check_packages() -> str:
-    """Return why no page can be made here; empty if one can."""
+    """Return why no page can be created; empty if one can."""
     try:
         import closecall.report.html
         import closecall.table.figures  # noqa: F401

@@ -72,7 +72,7 @@ def read(source: str, target: str = "", reading: Reading | None = None, *, data_
 def stream(
     source: str, rows: int = CHUNK, reading: Reading | None = None, *, data_dir: str | None = None
 ) -> Iterator[Any]:
-    """Yield frames of at most that many rows of a file or a data set."""
+    """Yield frames of at most ``rows`` rows of a file or a data set."""
     _check_data(source)
     if is_file(source):
         yield from stream_file(source, rows, reading=reading)

@@ -98,7 +98,7 @@ class Grid:
     words: str = ""
 
     def settings(self, rows: int) -> list[tuple[str, Any]]:
-        """Return each setting for that many training rows: a description, and the unfitted classifier."""
+        """Return each setting for a number of training rows: a description, and the unfitted classifier."""
         make = imported(self.make) if isinstance(self.make, str) else self.make
         words = self.words or ", ".join(f"{name}={{{name}}}" for name in self.choices)
         chosen = [dict(zip(self.choices, values, strict=True)) for values in product(*self.choices.values())]

@@ -259,7 +259,7 @@ def columns_of(
     >>> frame = pd.DataFrame({"id": ["u1", "u2", "u3"], "n": ["1", "2", "2"], "when": days})
     >>> columns, notes = columns_of(frame, list(frame))
     >>> [(column.name, column.kind) for column in columns], notes
-    ([('n', 'number'), ('when', 'date')], ("'id' is left out: all its values differ, like an identifier's (--keep)",))
+    ([('n', 'number'), ('when', 'date')], ("'id' is left out: all its values differ, as in an identifier (--keep)",))
     """
     found, notes = [], []
     for name in names:
@@ -290,9 +290,9 @@ def _detect(name: str, column: Any, keep: bool) -> tuple[Column | None, str]:
     if what.kind == "number" and what.form == PLAIN and not keep and unique and len(text) >= _FEW:
         whole = (numbers(column, what) % 1 == 0).all() and not known.str.contains(r"[.,eE]").any()
         if whole:
-            return None, f"{name!r} is left out: all its integers differ, like an identifier's (--keep)"
+            return None, f"{name!r} is left out: all its integers differ, as in an identifier (--keep)"
     if what.kind == "nominal" and unique and not keep:
-        return None, f"{name!r} is left out: all its values differ, like an identifier's (--keep)"
+        return None, f"{name!r} is left out: all its values differ, as in an identifier (--keep)"
     return what, note
 
 

@@ -27,7 +27,7 @@ def read_parquet(path: Path, limit: int) -> Any:
 
 
 def stream_parquet(path: Path, rows: int, limit: int, *, whole: bool = False) -> Iterator[Any]:
-    """Yield frames of at most that many rows, each of at most ``limit`` bytes; one empty frame for an empty file.
+    """Yield frames of at most ``rows`` rows, each of at most ``limit`` bytes; one empty frame for an empty file.
 
     With ``whole`` there is a single frame of all rows.
     """
@@ -56,7 +56,7 @@ def stream_parquet(path: Path, rows: int, limit: int, *, whole: bool = False) ->
 
 
 def _check(file: Any, what: str, limit: int) -> Any:
-    """Return the schema of a file if it is that of a table; with a limit, also check the stated size."""
+    """Return the schema of a file if it describes a table; with a limit, also check the stated size."""
     import pyarrow
 
     schema, rows = file.schema_arrow, file.metadata.num_rows

@@ -60,7 +60,7 @@ class Reading:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """All columns that are mentioned."""
+        """All columns mentioned in the options."""
         return (*self.drop, *self.keep, *self.numeric, *self.nominal)
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ class Sheet:
     notes: tuple[str, ...] = ()
 
     def sample(self, rows: int, seed: int = 0) -> Sheet:
-        """Return at most that many rows (0: all), stratified by class, with eight or more of each class if possible."""
+        """Return at most ``rows`` rows (0: all), stratified by class, with eight or more of each class if possible."""
         if not rows or len(self.labels) <= rows:
             return self
         rng, chosen = np.random.default_rng(seed), []
@@ -159,7 +159,7 @@ def sheet_of(frame: Any, target: str = "", reading: Reading | None = None, name:
 
 
 def stream_file(source: str, rows: int = CHUNK, limit: int = 0, reading: Reading | None = None) -> Iterator[Any]:
-    """Yield frames of at most that many rows each; an empty table with a header gives one empty frame.
+    """Yield frames of at most ``rows`` rows each; an empty table with a header gives one empty frame.
 
     The whole table may take ``limit`` bytes of memory; 0 limits each piece instead, for callers that keep no pieces.
     """
@@ -285,7 +285,7 @@ def sniff(
 
 
 def _first_rows(text: str, separator: str, count: int) -> list[list[str]]:
-    """Return the first rows with a given separator; none if a cell is larger than Python's limit."""
+    """Return the first rows, split at a given separator; none if a cell is larger than Python's limit."""
     try:
         rows = [row for row, _ in zip(csv.reader(io.StringIO(text), delimiter=separator), range(count), strict=False)]
     except csv.Error:

@@ -31,7 +31,7 @@ def fit(
     data: t.Files,
     output: Annotated[Path, typer.Option("--out", help="The model file to write.")],
     target: t.Target = "",
-    model: Annotated[str, typer.Option(help="A contender of compare: close_k, "
+    model: Annotated[str, typer.Option(help="A contender from compare: close_k, "
                                        "random_forest, atk, tilted, 'tilted(-2)', package:Class ...")] = "close_k",
     loss: Annotated[str, typer.Option(help="Loss of close-k and the aggregates: logistic, hinge, ...")] = "logistic",
     multiclass: t.Multiclass = "top_two", metric: t.Metric = "accuracy",

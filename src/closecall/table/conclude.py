@@ -61,7 +61,7 @@ class Result:
 
     @property
     def title(self) -> str:
-        """The label, with the loss unless it is the logistic one."""
+        """The label, with the loss unless it is logistic."""
         return {"": self.label, "logistic": self.label}.get(self.loss, f"{self.label} ({self.loss})")
 
     def ends(self, metric: Metric) -> tuple[float, float]:
@@ -140,7 +140,7 @@ def half_width(values: Array, ratio: float = TEST_OVER_TRAIN) -> float:
 
 
 def named(method: str, loss: str) -> str:
-    """Return the name of a result: that of the method, followed by the loss unless it is the logistic one."""
+    """Return the name of a result: the method, followed by the loss unless it is logistic."""
     return {"": method, "logistic": method}.get(loss, f"{method}_{loss}")
 
 
@@ -148,7 +148,7 @@ def conclude(
     table: Sheet, splits: Sequence[Split], plan: ComparePlan, contenders: Sequence[Contender] = (), *, plain: str = "",
     order: Order | None = None,
 ) -> Conclusion:  # fmt: skip
-    """Rank the methods and decide which to use; gains are relative to ``plain``, by default that of the first loss."""
+    """Rank the methods and choose one; gains are relative to ``plain``, by default the plain model of the first loss."""
     loss, metric = plan.losses[0], METRICS[plan.metric]
     classes, counts = np.unique(table.labels.astype(str), return_counts=True)
     known = {each.name: each for each in contenders or plan.contenders()}

@@ -89,8 +89,8 @@ def check_onnx(model: str = "") -> None:
     """Raise an error if a package is missing or the model cannot be written as ONNX."""
     if model and not linear_model(model):
         raise ValueError(
-            f"--onnx writes linear models, but {model!r} is not linear; TableModel.load(...).to_sklearn() is a Pipeline "
-            "whose last step skl2onnx converts"
+            f"--onnx writes linear models, but {model!r} is not linear; TableModel.load(...).to_sklearn() is a "
+            "Pipeline whose last step skl2onnx converts"
         )
     if importlib.util.find_spec("skl2onnx") is None:
         raise ImportError(NEEDS)

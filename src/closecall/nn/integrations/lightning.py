@@ -40,7 +40,7 @@ class LightningSchedule(Callback or object):  # type: ignore[misc]
         self.schedule = self.make(trainer, pl_module)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Note the optimiser step at which training starts or resumes."""
+        """Record the optimiser step at which training starts or resumes."""
         self._seen = trainer.global_step
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:

@@ -252,7 +252,7 @@ def sniff(
 ) -> tuple[str, list[str]]:
     """Return the separator and the column names, detected from the first bytes of a file.
 
-    ``usual`` is the separator if several fit, or none; with ``fixed`` it is the only one tried. An empty encoding means
+    ``usual`` is chosen if several fit, or none; with ``fixed`` it is the only one tried. An empty encoding means
     UTF-8.
 
     Examples

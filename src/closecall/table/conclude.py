@@ -148,7 +148,7 @@ def conclude(
     table: Sheet, splits: Sequence[Split], plan: ComparePlan, contenders: Sequence[Contender] = (), *, plain: str = "",
     order: Order | None = None,
 ) -> Conclusion:  # fmt: skip
-    """Rank the methods and choose one; gains are relative to ``plain``, by default the plain model of the first loss."""
+    """Rank the methods and choose one; gains are relative to ``plain``, by default the model of the first loss."""
     loss, metric = plan.losses[0], METRICS[plan.metric]
     classes, counts = np.unique(table.labels.astype(str), return_counts=True)
     known = {each.name: each for each in contenders or plan.contenders()}

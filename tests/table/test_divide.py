@@ -120,7 +120,7 @@ def test_a_class_that_comes_last_is_no_reason_to_shuffle(run: Run) -> None:
     for model in ("logistic_regression", "close_k"):
         code = run("fit", "t.csv", "--out", "m", "--time", "when", "--splits", 0, "--model", model)
         assert code == cli.BAD_REQUEST
-        assert "merge or drop the classes that come late" in run.err
+        assert "merge or drop the classes that appear late" in run.err
 
 
 @pytest.mark.parametrize("name", ["logistic_regression", "linear_svc", "close_k", "atk"])

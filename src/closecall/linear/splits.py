@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import StratifiedKFold, check_cv
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
 from sklearn.utils.metadata_routing import get_routing_for_object
 
 from .._names import Array
@@ -107,8 +107,9 @@ def stratified_folds(labels: Array, equal: Array, folds: int, seed: int | None) 
     """Return the fold (samples,) of each row: stratified by scikit-learn, with equal rows in the same fold.
 
     A test on a row proves nothing if the model was trained on a copy of it. If rows repeat so often that folds of
-    distinct rows would be lopsided, equal rows are not treated as copies, and every row is drawn separately. ``equal``
-    (samples,) has the same value for equal rows. Without a seed, the folds follow the order of the rows.
+    distinct rows would be lopsided, whole groups of copies are assigned to folds by their sizes; equal rows with
+    different labels are not copies, and every row is then drawn separately. ``equal`` (samples,) has the same value
+    for equal rows. Without a seed, the folds follow the order of the rows.
 
     Examples
     --------
@@ -118,7 +119,14 @@ def stratified_folds(labels: Array, equal: Array, folds: int, seed: int | None) 
     _, first, member = np.unique(equal, return_index=True, return_inverse=True)
     distinct = np.unique(labels[first], return_counts=True)[1]
     several = len(distinct) == len(np.unique(labels)) and distinct.min() >= folds
-    if not several or np.bincount(member).max() > max(2, len(labels) / (3 * folds)):
+    often = np.bincount(member).max() > max(2, len(labels) / (3 * folds))
+    if several and often and (labels == labels[first][member]).all():
+        groups = StratifiedGroupKFold(folds, shuffle=seed is not None, random_state=seed)
+        fold = np.empty(len(labels), dtype=int)
+        for number, (_, held) in enumerate(groups.split(labels, labels, member)):
+            fold[held] = number
+        return fold
+    if not several or often:
         first, member = np.arange(len(labels)), np.arange(len(labels))
     order = np.sort(first)
     splitter = StratifiedKFold(folds, shuffle=seed is not None, random_state=seed)

@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from closecall.model_selection import ExactThresholdClassifier, GuardedClassifierCV
-from closecall.model_selection.folds import equal_rows
+from closecall.model_selection.folds import equal_rows, fold_pairs
 from closecall.model_selection.threshold import best_offsets, predicted
 from closecall.paired import over_folds
 
@@ -356,6 +356,23 @@ def test_equal_rows_are_found_in_whatever_form() -> None:
         codes = equal_rows(given)
         np.testing.assert_array_equal(codes[:, None] == codes, expected[:, None] == expected)
     assert len(set(equal_rows([{"a": 1}, {"a": 1}]).tolist())) == 2  # what cannot be hashed is not compared
+
+
+@pytest.mark.parametrize("copies", [20, 80])
+def test_copies_of_any_multiplicity_stay_on_one_side(copies: int) -> None:
+    """A neighbour that has seen a copy of a test row is always right about it; the labels are noise."""
+    random = np.random.default_rng(copies)
+    X, y = random.normal(size=(61, 4)), random.permutation(np.arange(61) % 2)
+    rows = random.permutation(np.r_[np.repeat(np.arange(60), 3), np.full(copies, 60)])
+    for fresh in (False, True):
+        pairs = fold_pairs(None, X[rows], y[rows], None, fresh=fresh)
+        assert sorted(np.concatenate([test for _, test in pairs])) == list(range(len(rows)))
+        assert all(not np.isin(rows[test], rows[train]).any() for train, test in pairs)
+    model = GuardedClassifierCV(LogisticRegression(), {"near": KNeighborsClassifier(1)}, refit=False)
+    assert model.fit(X[rows], y[rows]).guard_report_["comparison"]["gain"] < 0.15
+    mixed = random.permutation(np.arange(len(rows)) % 2)  # equal rows of both classes are not copies
+    tested = [test for _, test in fold_pairs(None, np.zeros((len(rows), 1)), mixed, None)]
+    assert max(map(len, tested)) - min(map(len, tested)) <= 2
 
 
 def test_frames_and_text_pass_through() -> None:

@@ -16,8 +16,7 @@ from closecall import (
     CloseKClassifier,
     CloseKClassifierCV,
 )
-from closecall.linear.race import heat_rows
-from closecall.linear.splits import make_splits
+from closecall.linear.splits import heat_rows, make_splits
 from closecall.linear.training import Training, arrange, check_training, row_hashes
 from reproduction.protocol import load_dataset
 

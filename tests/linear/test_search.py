@@ -10,8 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold, StratifiedKFold, cross_val_score
 
 from closecall import AggregateLossClassifier, AggregateLossClassifierCV, CloseKClassifierCV
-from closecall.linear.race import central, heat_rows
-from closecall.linear.splits import make_splits
+from closecall.linear.splits import central, heat_rows, make_splits
 from closecall.linear.training import Training, row_hashes
 from closecall.objective import Problem
 from closecall.solvers import solve
@@ -182,7 +181,7 @@ def test_large_data_takes_the_heat_on_a_part(monkeypatch: pytest.MonkeyPatch) ->
     mixed = np.random.default_rng(0).permutation(len(y))  # folds are drawn in the order of the rows
     X, y = X[mixed], y[mixed]
     monkeypatch.setattr("closecall.linear.race.heat_rows", lambda *args: heat_rows(*args, limit=60))
-    monkeypatch.setattr("closecall.linear.race.HEAT_TESTS", 60)
+    monkeypatch.setattr("closecall.linear.splits.HEAT_TESTS", 60)
     assert CloseKClassifierCV(ks=(0.4,)).fit(X, y).aggregate_ == "close_decay"
     counts = CloseKClassifierCV(ks=(5, 50)).fit(X, y)  # k as numbers of examples, cut down for the part
     close = counts.cv_results_["param_aggregate"] == "close_decay"

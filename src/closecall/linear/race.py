@@ -21,10 +21,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from numbers import Integral
-from typing import Any
 
 import numpy as np
-from scipy.sparse import diags_array, issparse
 
 from .._names import Array
 from ..aggregates import get_aggregate
@@ -36,16 +34,11 @@ from .fitting import Options, Parts, exact_intercepts, fit_models, scores_of
 from .guard import MULTINOMIAL, Setting, order
 from .multiclass import JOINT
 from .scoring import Scorer
-from .splits import Splits
+from .splits import Splits, central, heat_folds, heat_rows
 from .training import Training
 
-HEAT_ROWS = 5000
-HEAT_TESTS = 500
 FINAL_TESTS = 10_000
 FINALISTS = 2
-#: The share of the rows used to choose and evaluate settings if there is a guard. On 21 tables outside the study of
-#: dirt, with 5 % outlier rows, this gains half a point over using all rows; 20 clean tables lose nothing.
-CENTRAL = 0.9
 
 Pair = tuple[int, int]
 
@@ -375,55 +368,6 @@ def hits(X: Array, codes: Array, coef: Array, intercept: Array) -> Array:
         found = (scores[:, :, 0] > 0).astype(int) if scores.shape[2] == 1 else scores.argmax(axis=2)
         right[begin : begin + size] = found == codes
     return right
-
-
-def central(X: Any, weight: Array) -> Array:
-    """Return which rows (samples,) make up the mass nearest to the mean, measured in standardised columns.
-
-    Examples
-    --------
-    >>> X = np.append(np.linspace(-1, 1, 19), 50.0)[:, None]
-    >>> np.flatnonzero(~central(X, np.ones(20))).tolist()
-    [0, 19]
-    """
-    share, far = weight / weight.sum(), np.zeros(len(weight))
-    if issparse(X):
-        size = abs(X).max(axis=0).toarray().ravel().astype(np.float64)
-        X = X.astype(np.float64) @ diags_array(1 / np.where(size > 0, size, 1.0))
-        squares, mean = X.multiply(X), share @ X
-        spread = share @ squares - mean**2
-        unit = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 1e-12)
-        far = squares @ unit - 2 * (X @ (mean * unit)) + mean**2 @ unit
-    for column in () if issparse(X) else X.T:
-        apart = column.astype(np.float64) - share @ column
-        apart /= np.abs(apart).max() or 1.0
-        far += apart**2 / (share @ apart**2 or 1.0)
-    # Rounded, because rounding errors must not decide which of equal rows is nearer.
-    ranked, places = np.unique(np.round(far / (share @ far or 1.0), 9), return_inverse=True)
-    mass = np.bincount(places.ravel(), share, len(ranked))
-    return np.asarray((np.cumsum(mass) - mass < CENTRAL - 1e-9)[places.ravel()])
-
-
-def heat_rows(training: Training, split: Splits, limit: int = HEAT_ROWS) -> tuple[Array, float]:
-    """Return the rows of the first fold to use in the heat, and the share of its training rows among them.
-
-    These are at most about ``limit`` training rows, stratified by class and drawn by position, and the test rows.
-    """
-    trains, tests = split.train[0][split.group], split.test[0][split.group]
-    share = min(1.0, limit / max(1, int(trains.sum())))
-    if share == 1:
-        return np.flatnonzero(trains | tests), 1.0
-    drawn = np.random.default_rng(0).permutation(len(trains))
-    chosen = [np.flatnonzero(tests)]
-    for code in range(len(training.classes)):
-        mine = drawn[(trains & (training.codes == code))[drawn]]
-        chosen.append(mine[: max(2, int(np.ceil(share * len(mine))))])
-    return np.sort(np.concatenate(chosen)), share
-
-
-def heat_folds(split: Splits) -> int:
-    """The number of folds with enough test rows for the heat."""
-    return min(len(split), -(-HEAT_TESTS // max(1, int(split.test[0][split.group].sum()))))
 
 
 def _scaled(setting: Setting, share: float, total: float) -> Setting:

@@ -17,9 +17,9 @@ from ..paired import GUARD, STRICT, check_guard
 from .base import LinearClassifier
 from .guard import Setting, results
 from .multiclass import JOINT
-from .race import Race, heat_folds
+from .race import Race
 from .scoring import Scorer
-from .splits import make_splits
+from .splits import heat_folds, make_splits
 from .training import Training
 
 #: The paper's grid of alphas, and the k and m of the search as fractions of the training mass.

@@ -64,7 +64,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
         "id": [f"u{i}" for i in range(40)], "kauft": labels,
     })  # fmt: skip
     columns = (Column(IMAGE, "number", ","), Column(STRANGE, "nominal"), Column("when", "date", "ISO8601"))
-    notes = ("'id' is left out: all its values differ, as in an identifier (--keep)", f"a note on {IMAGE}")
+    left_out = "'id' is left out: all its values differ, as in an identifier (use --keep to include it)"
+    notes = (left_out, f"a note on {IMAGE}")
     table = Table(f"{IMAGE}.csv", frame, "kauft", labels, columns, notes)
     cases = [Finding(name, 0.3, f"reads {name}") for name in ("imbalance", "easy", "outliers", "ambiguity")]
     diagnosis = Diagnosis(*cases, 0.02, 0.01, True)
@@ -182,7 +183,7 @@ def test_the_table_sorts_and_filters(wide: Page) -> None:
 
 def test_columns_and_the_command_are_told(wide: Page) -> None:
     text = wide.locator("#columns").inner_text()
-    for words in ("decimal comma", "date, as days", "left out", "as in an identifier (--keep)", "target"):
+    for words in ("decimal comma", "date, as days", "left out", "(use --keep to include it)", "target"):
         assert words in text
     assert f"closecall compare '{IMAGE} b.csv'" in wide.locator("#repeat").inner_text()
     assert "report-results.csv" in wide.locator("#repeat").inner_text()

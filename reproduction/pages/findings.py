@@ -21,7 +21,7 @@ from reproduction.protocol.protocol import PROTOCOLS
 from reproduction.protocol.published import LOSSES, METHODS, PAIR_TABLES, PairTable, table3_error
 from reproduction.run.scores import PAIR, Scores, title
 
-from .words import said
+from .words import listed, said
 
 #: With five sets even a signed-rank test in which all agree has p = 2 / 2**5 > 0.05.
 FEWEST = 6
@@ -148,10 +148,10 @@ def _extremes(scores: Scores, means: Array, gains: Array) -> Iterator[str]:
 def _best(scores: Scores, loss: str) -> str:
     means = 100 * scores.test(loss, scores.methods).mean(axis=(0, -1))
     order = np.argsort(-means, kind="stable")
-    named = [f"{LABELS[scores.methods[i]]} {means[i]:.2f}%" for i in order[:SHOWN]]
+    named = [f"{means[i]:.2f}% ({LABELS[scores.methods[i]]})" for i in order[:SHOWN]]
     place = order.tolist().index(scores.methods.index("close_decay")) + 1
     mean = means[order[place - 1]]
-    return said("finding.best", methods=len(means), named=", ".join(named), place=place, mean=mean)
+    return said("finding.best", methods=len(means), named=listed(named), place=place, mean=mean)
 
 
 def _papers(scores: Scores, loss: str, published: Sequence[PairTable]) -> Iterator[str]:

@@ -131,7 +131,7 @@ _ENTITIES = {"<": "&lt;", "&": "&amp;", "~": "&#126;"}
 
 
 def escape_markdown(text: str) -> str:
-    r"""Escape a text so that Markdown shows it verbatim.
+    r"""Escape text so that Markdown shows it verbatim.
 
     Examples
     --------

@@ -103,7 +103,7 @@ def _write(path: Path, text: str) -> Path:
 
 
 def _others(folder: Path) -> list[tuple[str, str, bool]]:
-    """Return the file and title of every page except the index, and whether it is generated, generated ones last."""
+    """Return file and title of every page except the index, with a flag for generated pages, which come last."""
     order = [f"{name}.md" for name in ("comparison", *TARGETS)]
     pages = []
     for path in folder.glob("*.md"):

@@ -1,7 +1,7 @@
 """scikit-learn's baselines, trained on the training part, with C = 1/alpha chosen on the validation part.
 
-``tuned_threshold`` is TunedThresholdClassifierCV over the LogisticRegression that validation chooses, which measures
-what moving the threshold adds. If cross-validation is impossible (a class with one row, constant predictions), it is
+``tuned_threshold`` applies TunedThresholdClassifierCV to the LogisticRegression selected by validation; it measures the
+benefit of moving the threshold. If cross-validation is impossible (a class with one row, constant predictions), it is
 that LogisticRegression itself.
 """
 

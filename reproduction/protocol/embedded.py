@@ -50,7 +50,7 @@ _OCTAGON, _SWORD, _BLUE, _GREEN, _RED = 0, 2, 0, 1, 2
 def _ruled(
     name: str, sizes: Sequence[int], rule: Callable[[Array], Any], again: int = 0, flips: int = 0, first: int = 0
 ) -> tuple[Array, Array]:
-    """Return every combination of codes from ``first`` on, labelled by a rule, then ``again`` of them a second time."""
+    """Return every combination of codes from ``first`` on, labelled by a rule, and repeats of ``again`` of them."""
     X = _grid(*sizes) + first
     return _with_draw(X, rule(X.T).astype(int), again, _rng(name), flips)
 

@@ -135,7 +135,7 @@ def _runs_text(runs: Sequence[Run], counts: dict[str, int], failures: dict[str, 
 
 
 def read_folder(folder: Path) -> tuple[list[Line], list[Run], dict[str, str]]:
-    """Return the finished cells, the runs, and why other cells failed (by key); ``CompactError`` if damaged."""
+    """Return finished cells, runs, and why other cells failed (by key); raise ``CompactError`` if files are damaged."""
     budget = Budget()
     try:
         with (folder / RUNS).open("rb") as file:

@@ -64,7 +64,7 @@ def upgrade(connection: sqlite3.Connection, version: int) -> None:
 
 
 def objects(connection: sqlite3.Connection) -> Objects:
-    """Return all objects of a schema: kind, name, and the statement that created it, ignoring blanks."""
+    """Return the kind, name and creating statement of each object in a schema, ignoring whitespace."""
     found = connection.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_master")
     return frozenset((str(kind), str(name), " ".join(str(sql).split())) for kind, name, sql in found)
 

@@ -262,7 +262,7 @@ def _number(text: str) -> Any:
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return a Markdown table of cells that may contain markup, of any width."""
+    """Return a Markdown table of any width, whose cells may contain markup."""
     return markdown_rows([[str(cell).replace("|", r"\|") for cell in row] for row in (header, *rows)], sys.maxsize)
 
 

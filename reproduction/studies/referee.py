@@ -85,7 +85,7 @@ MEMBERS: dict[str, Callable[[], Any]] = {
 
 
 def spread(names: list[str], count: int = SETS) -> list[str]:
-    """Return the given number of names, evenly spread over their order."""
+    """Return the given number of names, evenly spaced in their original order."""
     places = np.unique(np.linspace(0, len(names) - 1, min(count, len(names))).round().astype(int))
     return [names[place] for place in places]
 

@@ -21,7 +21,7 @@ Files = Annotated[list[str], typer.Argument(
 )]  # fmt: skip
 Target = Annotated[str, typer.Option(help="The column to predict; by default target, class, label, y or the last.")]
 Drop = Annotated[list[str] | None, typer.Option(help="Leave this column out; may be repeated.")]
-Keep = Annotated[list[str] | None, typer.Option(help="Use this column although it looks like an identifier.")]
+Keep = Annotated[list[str] | None, typer.Option(help="Use this column even if it looks like an identifier.")]
 Numeric = Annotated[list[str] | None, typer.Option(help="Read this column as numbers; may be repeated.")]
 Nominal = Annotated[list[str] | None, typer.Option(help="Read this column as names; may be repeated.")]
 Sep = Annotated[str, typer.Option(help="The character between columns; detected by default.")]

@@ -131,7 +131,7 @@ class ParquetSource:
     weight : str
         A column of sample weights, if there is one.
     processes : int
-        1 reads in this process; more start a pool, in which each process holds one partition.
+        If 1, read in this process; if more, start a pool in which each process holds one partition.
     rows : int
         Rows of a partition.
     scratch : str

@@ -110,7 +110,7 @@ def choose(plan: Plan, batch: Batch, weigher: Any = None) -> Selected:
 
 
 def sums_of(found: Chosen, mass: Tensor | None, divisor: Tensor | None, group: GroupSelector | None) -> Tensor:
-    """Return the selected weight and the mean's divisor on this process: the divisors weighted by the selection.
+    """Return the selected weight and the mean's divisor (divisors summed, weighted by selection) on this process.
 
     If the weights change with the losses, the gradient requires a constant divisor: the weight times the mean divisor.
     """

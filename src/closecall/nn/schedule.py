@@ -1,6 +1,6 @@
 """Schedules of counts: k and m that change over a run, like torch's learning-rate schedulers.
 
-A schedule determines what fraction *remains* of the way from a count's start to its end. The reducer stores
+A schedule determines what fraction of the way from a count's initial to its final value *remains*. The reducer stores
 this fraction as a tensor, so a compiled step need not be recompiled when the count changes, and the position in its
 ``state_dict``, so a checkpoint of the model is enough to resume.
 """

@@ -61,7 +61,7 @@ def by_significance(field: str, other: str = "#999999", **options: Any) -> Any:
 
 
 def tips(**formats: str) -> list[Any]:
-    """Return tooltips for fields with their formats, empty for text; an underscore in a name stands for a space."""
+    """Return tooltips for fields, given their formats (empty for text); underscores in names are shown as spaces."""
     return [
         alt.Tooltip(f"{name}:Q", format=spec, title=name.replace("_", " "))
         if spec

@@ -27,7 +27,7 @@ def visible(value: Any) -> Any:
 
 
 def shown(text: object) -> str:
-    r"""Return text for a terminal with unprintable characters escaped, such as control characters and line ends.
+    r"""Return text for a terminal, with unprintable characters (such as control characters and newlines) escaped.
 
     Examples
     --------

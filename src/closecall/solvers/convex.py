@@ -147,7 +147,7 @@ def _rounded_hinge(negative: Array, shares: Array, width: Array) -> tuple[Array,
 
 
 class _State:
-    """The running rows of an L-BFGS: the first axis of every array, or the second if its name is in ``PAST``."""
+    """The active rows of an L-BFGS run, along the first axis of every array (the second for names in ``PAST``)."""
 
     PAST = ("steps", "changes", "inverse")  # (10, rows, ...): the memory
 

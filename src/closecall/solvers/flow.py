@@ -150,7 +150,7 @@ class Flow:
         return None
 
     def see(self, c: Array, ramp: Ramp, touch: Array | None, whole: bool = False) -> Point:
-        """Evaluate the gathered rows, as long as no other row can have entered the window, or all rows (``whole``)."""
+        """Evaluate all rows if ``whole``, else only the gathered ones if no other row can have entered the window."""
         rows = self.rows if whole or not self.gathers else self._gathered(c, ramp)
         self.looks += 1
         sums = rows.flow(c, ramp, touch)

@@ -70,7 +70,7 @@ def judge_spot(walk: Walk, spot: Spot, cut: LossCut, ramp: float) -> tuple[float
 
 
 def spot_at(walk: Walk, c: Array, cut: LossCut, mass: Array) -> Spot:
-    """Set the walk's masses to those without the largest losses at coordinates c; return the new spot."""
+    """Set the walk's masses to ``mass`` except for the largest losses at coordinates c; return the new position."""
     losses = walk.rows.plain_losses(c)
     walk.rows.mass = left_out(losses, mass, cut.m)
     return Spot(c, edge_at(cut, losses, walk.rows.mass, walk.rows.threshold))

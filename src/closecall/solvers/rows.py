@@ -47,7 +47,7 @@ class DenseRows:
 
 
 class Rounded:
-    """A loss whose kinks are rounded by a parabola over a width, with slopes between those on the two sides.
+    """A loss whose kinks are smoothed by a parabola of a given width, with slopes between those on either side.
 
     Examples
     --------

@@ -59,7 +59,7 @@ class Standard:
         return found + intercept
 
     def signed(self, X: Array, signs: Array, found: Array | None = None) -> Array:
-        """Return rows ``-y * z`` (rows, coordinates), in ``found`` if it is given."""
+        """Return rows ``-y * z`` (rows, coordinates), written to ``found`` if it is given."""
         found = np.empty((len(X), self.size)) if found is None else found
         inner = found[:, : len(self.mean)]
         np.subtract(X, self.mean, out=inner)

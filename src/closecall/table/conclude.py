@@ -254,7 +254,8 @@ def judge(
 ) -> tuple[str, str, str, str, str, tuple[Difference, ...]]:
     """Return the verdict, the method to use, the verdict and the reason in words, the linear verdict, and the gains.
 
-    ``learns``: whether some contender is known to beat the largest class, even if the splits do not show it.
+    ``learns``: whether some contender is known to beat always predicting the largest class, even if its gains over the
+    splits are not significant.
     """
     over = {name: each for name, each in contest(found, plain[0]).items() if found[name].family != "majority"}
     helps = tuple(sorted((each for each in over.values() if each.helps), key=lambda each: -each.mean))

@@ -43,8 +43,8 @@ def _names(summaries: Sequence[Row], field: str = "method") -> Any:
 def gains(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
     """Draw the gain of every method over the plain one on the same splits, in grey if not significant.
 
-    Summaries, best first, have ``method``, ``mean``, ``low``, ``high``, ``p``; splits ``method``, ``split``,
-    ``difference``; ``title`` is the axis title.
+    Summaries (best first) have the fields ``method``, ``mean``, ``low``, ``high`` and ``p``; splits have ``method``,
+    ``split`` and ``difference``. ``title`` is the axis title.
     """
     shown = [{**each, "sure": significance(each["p"]), "difference": each["mean"]} for each in summaries]
     points = {"method": "", "split": "d", "difference": "+.3g"}
@@ -74,8 +74,8 @@ def _intervals(
 def ranking(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
     """Draw every method, with a dot for each split, the mean and its interval.
 
-    Summaries, best first, have ``method``, ``family``, ``mean``, ``low``, ``high``; splits ``method``, ``family``,
-    ``split``, ``value``, ``k``, ``alpha``.
+    Summaries (best first) have the fields ``method``, ``family``, ``mean``, ``low`` and ``high``; splits have
+    ``method``, ``family``, ``split``, ``value``, ``k`` and ``alpha``.
     """
     present = [family for family in FAMILIES if family in {record["family"] for record in summaries}]
     one = alt.selection_point(fields=["family"], bind="legend", name="family")

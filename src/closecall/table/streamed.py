@@ -169,7 +169,8 @@ def _used(found: Columns, names: Sequence[str], keep: Collection[str]) -> tuple[
         elif found.low[place] == found.high[place]:
             notes.append(f"{name!r} is left out: it has only one value, {found.low[place]:g}")
         elif found.rising[place] and found.rows > 2 and name not in keep:
-            notes.append(f"{name!r} is left out: its integers number the rows, as an identifier does (--keep)")
+            why = "its integers number the rows, as an identifier does (use --keep to include it)"
+            notes.append(f"{name!r} is left out: {why}")
         else:
             used.append(place)
     if not used:

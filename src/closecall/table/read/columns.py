@@ -212,7 +212,7 @@ def target_of(frame: Any, given: str, what: str) -> tuple[str, tuple[str, ...]]:
 
 
 def labels_of(column: Any, target: str, what: str) -> tuple[Array, Array, tuple[str, ...]]:
-    """Return labels as text (known rows,), a mask of those rows (rows,), and notes; raise an error if not classes."""
+    """Return labels as text (known rows,), a mask of them (rows,), and notes; refuse labels that are not classes."""
     text = texts(column)
     known = text.notna().to_numpy()
     labels = text[known].to_numpy(dtype=object)
@@ -258,8 +258,10 @@ def columns_of(
     >>> days = ["2024-01-01", None, "2024-02-01"]
     >>> frame = pd.DataFrame({"id": ["u1", "u2", "u3"], "n": ["1", "2", "2"], "when": days})
     >>> columns, notes = columns_of(frame, list(frame))
-    >>> [(column.name, column.kind) for column in columns], notes
-    ([('n', 'number'), ('when', 'date')], ("'id' is left out: all its values differ, as in an identifier (--keep)",))
+    >>> [(column.name, column.kind) for column in columns]
+    [('n', 'number'), ('when', 'date')]
+    >>> notes
+    ("'id' is left out: all its values differ, as in an identifier (use --keep to include it)",)
     """
     found, notes = [], []
     for name in names:
@@ -287,12 +289,13 @@ def _detect(name: str, column: Any, keep: bool) -> tuple[Column | None, str]:
     unique = different == len(text)
     is_bool = pd.api.types.is_bool_dtype(column)
     what, note = (Column(name, "nominal"), "") if is_bool else _kind(name, column, known)
+    hint = "as in an identifier (use --keep to include it)"
     if what.kind == "number" and what.form == PLAIN and not keep and unique and len(text) >= _FEW:
         whole = (numbers(column, what) % 1 == 0).all() and not known.str.contains(r"[.,eE]").any()
         if whole:
-            return None, f"{name!r} is left out: all its integers differ, as in an identifier (--keep)"
+            return None, f"{name!r} is left out: all its integers differ, {hint}"
     if what.kind == "nominal" and unique and not keep:
-        return None, f"{name!r} is left out: all its values differ, as in an identifier (--keep)"
+        return None, f"{name!r} is left out: all its values differ, {hint}"
     return what, note
 
 

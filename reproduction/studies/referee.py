@@ -205,7 +205,7 @@ def page(rows: list[Row], figure: Path) -> str:
             f"{'above' if ahead >= 0 else 'below'} that of {LABELS[best['method']]}, the best single contender. "
             f"If the labels are pure noise ({SHAPE[0]} rows, {SHAPE[1]} columns), it leaves the baseline in "
             f"{_often(of_noise[CHOICE])}.\n",
-            f"These figures are for the default guard of {default:g} standard errors. "
+            f"These figures are for the default, `guard={default:g}`. "
             + " ".join(
                 f"With {guard:g}, computed from the same fits, it is a point better on "
                 f"{of_sets(at[name]['up'], at[name]['sets'])} sets and a point worse on "

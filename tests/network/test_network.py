@@ -284,7 +284,7 @@ def test_bad_input_is_explained(either: Any) -> None:
         ({"problems": []}, "nothing to train"),
         ({"y": y + 1}, "labels must be -1"),
         ({"problems": [Problem("hinge", "close", k=41)]}, "k=41 exceeds the 40 examples"),
-        ({"X": X * 1e300}, "beyond float32"),
+        ({"X": X * 1e300}, "too large for float32"),
         ({"X": np.where(X > 2, np.nan, X)}, "NaN"),
         ({"sample_weight": -np.ones(40)}, "negative"),
     ):

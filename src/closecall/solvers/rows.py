@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,26 +120,26 @@ class TangentSums(Sums):
         return max(found, 0.0) if np.isfinite(found) else 0.0
 
 
-class LossRows:
+class LossRows(ABC):
     """Rows with losses and masses, as evaluated by stages and certificates; subclasses compute the losses."""
 
     mass: Array
 
+    @abstractmethod
     def see(self, c: Array, width: float) -> Any:
         """Return the losses (samples,) at coordinates c, with kinks rounded over a width, and derivative terms."""
-        raise NotImplementedError
 
     def exact_view(self, c: Array, width: float) -> Any:
         """Return the same as ``see``, by sums that are identical on every processor if the subclass supports it."""
         return self.see(c, width)
 
+    @abstractmethod
     def plain_losses(self, c: Array) -> Array:
         """Return the losses (samples,) without any rounding of kinks."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tangents(self, view: Any, weights: Array, penalty: Array) -> float:
         """Return a lower bound of the objective with fixed weights (samples,)."""
-        raise NotImplementedError
 
     def look(self, c: Array, window: LossWindow, width: float) -> LookSums:
         """Compute the sums that a stage needs."""

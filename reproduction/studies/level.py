@@ -35,7 +35,7 @@ from .common import Array, Experiment, Row, Settings, lines_of, made_by, markdow
 #: Runs of one record: each takes a fraction of a second.
 BATCH = 50
 COMPARED = (
-    "gain", "standard_error", "degrees_of_freedom", "units", "unit", "chance", "over_constant", "over_constant_needed",
+    "gain", "standard_error", "degrees_of_freedom", "units", "unit", "chance", "over_guessing", "over_guessing_needed",
 )  # fmt: skip
 #: With a guard this weak every gain passes, and the comparison has all its numbers.
 WEAKEST = 1e-6
@@ -220,7 +220,7 @@ def judged(judge: GuardedClassifierCV, X: Array, y: Array, params: dict[str, Any
         divisions.append(Folding(pairs, seen))
     units = units_of(equal_rows(X), groups, divisions[0].pairs)
     contest = RowContest(divisions, len(right), weights, units)
-    return compare("", "", contest.gain(), judge.guard, partial(contest.signal, y))
+    return compare("", "", contest.gain(), judge.guard, partial(contest.informed, y))
 
 
 def run(settings: Settings) -> None:

@@ -161,7 +161,7 @@ def judged(row: Row) -> tuple[str, list[Any]]:
         divisions.append(Folding(pairs, {place: (float(part.mean()), part) for place, part in parts.items()}))
     contest = RowContest(divisions, len(MEMBERS), np.ones(len(y)), units_of(equal_rows(X), None, divisions[0].pairs))
     best = int(np.argmax(divisions[0].scores(len(MEMBERS))[1:].mean(axis=1)))
-    step = asdict(compare("", "", contest.gain(), WEAKEST, partial(contest.signal, (y == y.max()).astype(int))))
+    step = asdict(compare("", "", contest.gain(), WEAKEST, partial(contest.informed, (y == y.max()).astype(int))))
     return [*MEMBERS][1 + best], [step[name] for name in COMPARED]
 
 

@@ -112,7 +112,7 @@ def test_pages_of_the_referees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         {"step": [0.1 * (i < 5), 0.1 / default / (1.01 if i < 3 else 0.9), 1e6, 500, "rows", (), 0.3, 0.1]}
         for i in range(19)
     ]
-    noise.append({"step": [9.0, 0.1, 1e6, 500, "rows", (), 0.1, 0.2]})  # does not beat the most frequent class
+    noise.append({"step": [9.0, 0.1, 1e6, 500, "rows", (), 0.1, 0.2]})  # is no better than guessing
     judged = {"referee": rows, "referee-noise": noise}
     monkeypatch.setattr(referee, "tables_of", lambda settings, store: judged[store])
     page = tight(referee.page(referee.table(common.Settings(tmp_path)), tmp_path / "figure.svg"))
@@ -145,7 +145,7 @@ def test_stored_outcomes_are_judged_as_the_referee_judges(tmp_path: Path, monkey
         assert Gain(*numbers).needed(1.0) == pytest.approx(found["needed"])
         assert level.left(row["step"], 1.0) == found["taken"]
         if found["gain"] > found["needed"]:
-            assert (over, needed) == pytest.approx((found["over_constant"], found["over_constant_needed"]))
+            assert (over, needed) == pytest.approx((found["over_guessing"], found["over_guessing_needed"]))
         if len(truth):
             assert row["of"]["tree"]["accuracy"] == members["tree"]().fit(X, y).score(unseen, truth)
     assert len(referee.tables_of(settings, "x")) == 2

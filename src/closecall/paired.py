@@ -27,8 +27,8 @@ FEWEST = 6
 BLOCKS = 6
 #: Guards for which the quantiles under chance are computed.
 GUARDS = (0.5, 1.0, 1.5, 2.0, 2.5)
-#: Standard errors that a gain over the baseline must exceed: GUARD if the gain over the most frequent class must also
-#: exceed STRICT, otherwise STRICT. Chosen on generated tables and half of PMLB: see docs/results/beyond-strength.md.
+#: Standard errors that a gain over the baseline must exceed: GUARD if the challenger must also be better than guessing
+#: by STRICT, otherwise STRICT. Chosen on generated tables and half of PMLB: see docs/results/beyond-strength.md.
 GUARD, STRICT = 1.0, 2.0
 FOLDS = "folds"
 _LARGEST = 8.0  # standard errors; beyond this the tail probability vanishes when subtracted from 1
@@ -92,8 +92,8 @@ class Gain:
 class Comparison:
     """The outcome of a comparison; challenger and reference are names or settings of a search.
 
-    ``over_constant`` is the challenger's gain over the most frequent class, ``over_constant_needed`` the gain required;
-    both are NaN if they were not computed.
+    ``over_guessing`` is the challenger's balanced accuracy minus that of guessing, ``over_guessing_needed`` the
+    required difference; both are NaN if they were not computed.
     """
 
     challenger: Any
@@ -106,8 +106,8 @@ class Comparison:
     units: int = 0
     unit: str = "rows"
     chance: tuple[float, ...] = ()
-    over_constant: float = np.nan
-    over_constant_needed: float = np.nan
+    over_guessing: float = np.nan
+    over_guessing_needed: float = np.nan
 
     def __str__(self) -> str:
         said = f"{self.challenger} against {self.reference}: gain {100 * self.gain:+.2f} points, "
@@ -115,22 +115,21 @@ class Comparison:
         if not np.isfinite(self.needed):
             return f"{said}over {self.units} {self.unit}, too few for a standard error: {verdict}"
         error = f"standard error {100 * self.standard_error:.2f} over {self.units} {self.unit}"
-        if self.over_constant <= self.over_constant_needed:
+        if self.over_guessing <= self.over_guessing_needed:
             verdict = (
-                f"but {100 * self.over_constant:+.2f} points over the most frequent class, needed "
-                f"{100 * self.over_constant_needed:.2f}: {verdict}"
+                f"but its balanced accuracy is {100 * self.over_guessing:+.2f} points over guessing, needed "
+                f"{100 * self.over_guessing_needed:.2f}: {verdict}"
             )
             return f"{said}{error}, needed {100 * self.needed:.2f}, {verdict}"
         return f"{said}{error}, needed {100 * self.needed:.2f}: {verdict}"
 
 
 def compare(
-    challenger: Any, reference: Any, gain: Gain, guard: float, signal: Callable[[], Gain] | None = None
+    challenger: Any, reference: Any, gain: Gain, guard: float, informed: Callable[[], Gain] | None = None
 ) -> Comparison:
     """Decide whether the challenger is chosen: its gain must be positive and above ``guard`` standard errors.
 
-    ``signal`` computes the challenger's gain over the most frequent class, which must exceed :data:`STRICT` standard
-    errors.
+    ``informed`` computes the challenger's gain over guessing, which must exceed :data:`STRICT` standard errors.
 
     Examples
     --------
@@ -141,8 +140,8 @@ def compare(
     """
     needed = gain.needed(guard)
     taken, over, least = bool(gain.mean > max(needed, 1e-12)), np.nan, np.nan
-    if taken and signal is not None:
-        found = signal()
+    if taken and informed is not None:
+        found = informed()
         over, least = found.mean, found.needed(STRICT)
         taken = bool(over > max(least, 1e-12))
     return Comparison(challenger, reference, gain.mean, gain.standard_error, needed, taken,
@@ -158,9 +157,32 @@ def check_guard(guard: float | None, default: float) -> float:
     return float(guard)
 
 
-def most_frequent(codes: Array, weights: Array) -> Array:
-    """Return whether each row, shape (samples,), belongs to the class with the largest total weight."""
-    return codes == np.bincount(codes, weights).argmax()
+def over_guessing(right: Array, codes: Array, weights: Array) -> tuple[Array, Array]:
+    """Return gains over guessing (candidates, samples), and weights (samples,) that give every class the same total.
+
+    Predictions that are independent of the labels are right on any share of each class, but over all classes these
+    shares sum to one. The mean gain is therefore the balanced accuracy minus 1 / classes, whatever the class shares.
+    The deviations are taken within each class: its share of the rows is given, not estimated.
+
+    Parameters
+    ----------
+    right : array (candidates, samples)
+        Whether predictions are right, or how often; NaN in rows where this is unknown.
+    codes, weights : arrays (samples,)
+
+    Examples
+    --------
+    >>> gains, weights = over_guessing(np.array([[1.0, 1, 1, 0], [1, 1, 1, 1]]), np.array([0, 0, 0, 1]), np.ones(4))
+    >>> (gains @ weights / weights.sum()).round(3).tolist()
+    [0.0, 0.5]
+    """
+    rows = np.flatnonzero(np.isfinite(right[0]) & (weights > 0))
+    kinds, code = np.unique(codes[rows], return_inverse=True)
+    balanced, gains = np.zeros(len(weights)), np.full(right.shape, np.nan)
+    balanced[rows] = weights[rows] / np.bincount(code, weights[rows])[code]
+    recall = np.stack([np.bincount(code, each, len(kinds)) for each in balanced[rows] * right[:, rows]])
+    gains[:, rows] = right[:, rows] - recall[:, code] + recall.mean(axis=1, keepdims=True) - 1 / max(1, len(kinds))
+    return gains, balanced
 
 
 @dataclass(frozen=True)

@@ -66,10 +66,10 @@ def test_each_fold_judges_what_the_other_folds_prefer(monkeypatch: pytest.Monkey
 
     real = race.Race._gain_of_rows
     monkeypatch.setattr(race.Race, "_gain_of_rows", spied)
-    rng, y = np.random.default_rng(0), np.arange(80) % 2
+    rng, y = np.random.default_rng(0), (np.arange(80) % 3 == 0).astype(int)
     model = CloseKClassifierCV(alphas=(0.01, 1.0, 100.0), ks=(0.1, 0.4), max_iter=30, cv=folds_of(y), n_starts=1)
     model.fit(rng.normal(size=(80, 6)), y)
-    ((run, (averages, *others), gain, signal),) = seen
+    ((run, (averages, *others), gain, informed),) = seen
     rest = {0: (1, 2), 1: (0, 2), 2: (0, 1)}
 
     def right(place: int, fold: int) -> np.ndarray:
@@ -85,8 +85,7 @@ def test_each_fold_judges_what_the_other_folds_prefer(monkeypatch: pytest.Monkey
     ]
     places = [place for group in others for place in sorted(group, key=of_settings) if (place, 0) in run.right]
     wins = {(place, fold): right(place, fold) - right(held[fold], fold) for place in places for fold in range(3)}
-    total, mixed, beyond = 0.0, 0, 0.0
-    commonest = np.bincount(y, run.judging).argmax()
+    total, mixed, known = 0.0, 0, np.zeros(80)
     for fold in range(3):
         pooled = {place: np.concatenate([wins[place, f] for f in rest[fold]]) for place in places}
         scores = {p: v.sum() / np.sqrt((v**2).sum()) if v.any() else 0.0 for p, v in pooled.items()}
@@ -95,10 +94,14 @@ def test_each_fold_judges_what_the_other_folds_prefer(monkeypatch: pytest.Monkey
         shares[shares < 0.05] = 0
         total += sum(s * wins[place, fold].sum() for s, place in zip(shares / shares.sum(), best, strict=True))
         test = folds_of(y)[fold][1]
-        constant = run.judging[test] @ (y[test] == commonest)
-        beyond += sum(s * (right(p, fold).sum() - constant) for s, p in zip(shares / shares.sum(), best, strict=True))
+        blend = sum(s * right(p, fold) for s, p in zip(shares / shares.sum(), best, strict=True))
+        known[test] = blend
         mixed += (shares > 0).sum() > 1
-    assert signal().mean == pytest.approx(beyond / run.judging.sum())
+    of_class = np.bincount(y, run.judging)
+    recall, found = np.bincount(y, known) / of_class, informed()
+    assert found.mean == pytest.approx(np.mean(recall) - 0.5)
+    error = np.sqrt(np.sum((run.judging * (known - recall[y]) / of_class[y] / 2) ** 2))
+    assert found.standard_error == pytest.approx(error, rel=0.03)  # the jackknife's factor
     assert gain.mean == pytest.approx(total / run.judging.sum())
     assert mixed > 0
     assert model.guard_report_["comparisons"][0]["gain"] == gain.mean

@@ -13,6 +13,7 @@ from closecall import AggregateLossClassifier, AggregateLossClassifierCV, CloseK
 from closecall.linear.splits import central, heat_rows, make_splits
 from closecall.linear.training import Training, row_hashes
 from closecall.objective import Problem
+from closecall.paired import GUARD
 from closecall.solvers import solve
 
 
@@ -33,9 +34,9 @@ def test_the_guard_takes_a_real_gain_and_says_so() -> None:
     assert model.score(X, y) > AggregateLossClassifier().fit(X, y).score(X, y) + 0.2
     last = model.guard_report_["comparisons"][-1]
     assert last["taken"]
-    student = stats.t.isf(stats.norm.sf(1.0), last["degrees_of_freedom"])
-    chance = np.interp(1.0, (0.5, 1.0, 1.5, 2.0, 2.5), last["chance"])  # what a chosen gain reaches by chance
-    assert (model.guard, model.guard_report_["guard"]) == (None, 1.0)
+    student = stats.t.isf(stats.norm.sf(GUARD), last["degrees_of_freedom"])
+    chance = np.interp(GUARD, (0.5, 1.0, 1.5, 2.0, 2.5), last["chance"])  # what a chosen gain reaches by chance
+    assert (model.guard, model.guard_report_["guard"]) == (None, GUARD)
     assert last["gain"] > last["needed"] == pytest.approx(max(student, chance) * last["standard_error"])
     assert "close_decay" in model.guard_report_["reason"]
     assert "is chosen" in model.guard_report_["reason"]

@@ -12,7 +12,7 @@ from sklearn.datasets import load_iris, make_classification
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score, make_scorer
-from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedKFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedKFold, cross_val_predict, cross_val_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -22,7 +22,7 @@ from sklearn.tree import DecisionTreeClassifier
 from closecall.model_selection import ExactThresholdClassifier, GuardedClassifierCV
 from closecall.model_selection.folds import equal_rows, fold_pairs
 from closecall.model_selection.threshold import best_offsets, predicted
-from closecall.paired import over_folds
+from closecall.paired import GUARD, over_folds, over_guessing, paired
 
 
 def moons(samples: int = 240) -> tuple[np.ndarray, np.ndarray]:
@@ -71,7 +71,7 @@ def test_the_gain_is_paired_over_both_divisions() -> None:
     spread = ((difference - difference.mean()) ** 2).mean(axis=0).sum() / (len(y) - 1)
     assert found["standard_error"] == pytest.approx(np.sqrt(spread / len(y)))
     assert found["needed"] == pytest.approx(
-        stats.t.isf(stats.norm.sf(1.0), found["degrees_of_freedom"]) * found["standard_error"]
+        stats.t.isf(stats.norm.sf(GUARD), found["degrees_of_freedom"]) * found["standard_error"]
     )
 
 
@@ -97,7 +97,7 @@ def test_each_fold_judges_a_blend_of_what_the_other_folds_prefer() -> None:
 
 
 @pytest.mark.parametrize("informative", [False, True])
-def test_a_challenger_must_beat_the_most_frequent_class(informative: bool) -> None:
+def test_a_challenger_must_be_better_than_guessing(informative: bool) -> None:
     """A baseline that is worse than a constant answer is easily beaten; that alone proves nothing."""
     random = np.random.default_rng(11)
     X = random.normal(size=(300, 3))
@@ -109,11 +109,41 @@ def test_a_challenger_must_beat_the_most_frequent_class(informative: bool) -> No
     found, right = model.guard_report_["comparison"], np.zeros(300)
     for train, test in folds:
         right[test] = clone(stump).fit(X[train], y[train], weight[train]).predict(X[test]) == y[test]
-    over = right - (y == np.bincount(y, weight).argmax())
+    recalls = [np.average(right[y == label], weights=weight[y == label]) for label in (0, 1)]
     assert found["gain"] > found["needed"]
-    assert found["over_constant"] == pytest.approx(np.average(over, weights=weight))
-    assert (found["over_constant"] > found["over_constant_needed"]) == found["taken"] == informative
-    assert ("over the most frequent class" in model.guard_report_["reason"]) == (not informative)
+    assert found["over_guessing"] == pytest.approx(np.mean(recalls) - 0.5)
+    assert (found["over_guessing"] > found["over_guessing_needed"]) == found["taken"] == informative
+    assert ("over guessing" in model.guard_report_["reason"]) == (not informative)
+
+
+def test_a_challenger_that_is_no_better_than_a_constant_may_be_far_better_than_guessing() -> None:
+    """One class of 20 %, of which half can be found: better than a baseline that finds none, at equal accuracy."""
+    random = np.random.default_rng(5)
+    X = random.normal(size=(600, 2))
+    y = (random.random(600) < np.where(X[:, 0] > 1.2, 0.55, 0.15)).astype(int)
+    found = GuardedClassifierCV(Uncertain(), {"tree": DecisionTreeClassifier(max_depth=1)}).fit(X, y)
+    outcome = found.guard_report_["comparison"]
+    assert outcome["taken"]
+    assert outcome["over_guessing"] > outcome["over_guessing_needed"] > 0
+    right = cross_val_predict(DecisionTreeClassifier(max_depth=1), X, y, cv=StratifiedKFold(5, shuffle=True)) == y
+    assert right.mean() - np.mean(y == 0) < 2 * np.std(right.astype(float) - (y == 0)) / np.sqrt(600)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_gains_over_guessing_are_those_of_balanced_accuracy_and_noise_has_none(classes: int) -> None:
+    """The error is compared with the spread of the balanced accuracy of predictions drawn without regard to labels."""
+    random = np.random.default_rng(classes)
+    n, shares = 400, random.dirichlet(np.full(classes, 4.0))
+    codes, weights = random.choice(classes, n, p=shares), random.integers(1, 4, n).astype(float)
+    drawn = random.choice(classes, (500, n), p=random.dirichlet(np.ones(classes)))
+    gains, balanced = over_guessing((drawn == codes).astype(float), codes, weights)
+    found = [paired(each, balanced) for each in gains]
+    truth = [balanced_accuracy_score(codes, each, sample_weight=weights) - 1 / classes for each in drawn]
+    assert [each.mean for each in found] == pytest.approx(truth, abs=1e-12)
+    ratios = np.array([each.mean / each.standard_error for each in found])
+    assert abs(ratios.mean()) < 0.15
+    assert 0.85 < ratios.std() < 1.15
+    assert np.mean([each.mean > each.needed(2.0) for each in found]) < 0.05
 
 
 def test_a_gain_below_the_guard_leaves_the_baseline() -> None:

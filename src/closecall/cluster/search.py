@@ -23,7 +23,7 @@ from ..linear.race import FINAL_TESTS
 from ..linear.search import ALPHAS, KS
 from ..linear.splits import FOLDS
 from ..linear.training import row_hashes
-from ..paired import GUARD, check_guard, compare, from_sums
+from ..paired import GUARD, check_guard, compare, from_sums, over_guessing
 from ..solvers.many import shares_of
 from .blocks import Frame, Survey, fold_of
 from .classifier import MAX_GATHERED, OverPartitions
@@ -197,10 +197,13 @@ random_state
         masses, squares = sums.sum(axis=1)
         both, first, second, _ = masses
         gain = from_sums(np.array([0.0, -1.0, 1.0, 0.0]), masses, squares)
-        constant = (np.arange(sums.shape[1]) == sums[0].sum(axis=1).argmax())[:, None]
-        over = np.array([1.0, 0.0, 1.0, 0.0]) - constant  # the challenger's gain over the most frequent class
-        outcome = compare(contenders[1], contenders[0], gain, check_guard(self.guard, GUARD),
-                          lambda: from_sums(over.ravel(), sums[0].ravel(), sums[1].ravel()))  # fmt: skip
+        right, codes = np.tile([1.0, 0.0, 1.0, 0.0], (1, sums.shape[1])), np.repeat(np.arange(sums.shape[1]), 4)
+        over, balanced = over_guessing(right, codes, sums[0].ravel())
+        factor = balanced / np.maximum(sums[0].ravel(), 1e-300)
+        outcome = compare(
+            contenders[1], contenders[0], gain, check_guard(self.guard, GUARD),
+            lambda: from_sums(np.nan_to_num(over[0]), balanced, sums[1].ravel() * factor**2),
+        )  # fmt: skip
         winner, total = int(outcome.taken), float(masses.sum())
         chosen = contenders[winner]
         self.best_params_ = asdict(chosen)

@@ -27,7 +27,7 @@ import numpy as np
 from .._names import Array
 from ..aggregates import get_aggregate
 from ..losses import get_loss
-from ..paired import Comparison, Gain, Units, apart, compare, most_frequent, over_folds, over_tests, paired
+from ..paired import Comparison, Gain, Units, apart, compare, over_folds, over_guessing, over_tests, paired
 from ..panel import panel_of
 from .calibration import fit_calibrators
 from .fitting import Options, Parts, exact_intercepts, fit_models, scores_of
@@ -277,8 +277,8 @@ class Race:
         if len(groups) == 1:
             return base
         best = int(self._ranked(np.concatenate(groups[1:]))[0])
-        gain, signal = self._gain_of_rows(groups) if self.scorer is None else (self._gain_of_folds(groups), None)
-        self.comparisons.append(compare(self.settings[best], self.settings[base], gain, self.guard, signal))
+        gain, informed = self._gain_of_rows(groups) if self.scorer is None else (self._gain_of_folds(groups), None)
+        self.comparisons.append(compare(self.settings[best], self.settings[base], gain, self.guard, informed))
         return best if self.comparisons[-1].taken else base
 
     def _heats(self, group: Array) -> tuple[Array, int]:
@@ -301,7 +301,7 @@ class Race:
         return total / np.where(times > 0, times, np.nan)
 
     def _gain_of_rows(self, groups: list[Array]) -> tuple[Gain, Callable[[], Gain]]:
-        """Return the mean gain of the challengers' blend over the baseline, and a function for that over a constant.
+        """Return the mean gain of the challengers' blend over the baseline, and a function for that over guessing.
 
         A row's gain is its mean over the tests.
         """
@@ -323,23 +323,25 @@ class Race:
         wanted = [(int(averages[held[part]]), fold) for part, fold in asked]
         wanted += [(int(place), fold) for part, fold in asked for place in ran[shares[part] > 0]]
         self.solve(wanted)
-        constant = most_frequent(self.training.codes, panel.weights)
         total, squares = np.zeros((2, 2, len(parts)))
         times = np.zeros(len(parts))
         for part, fold in asked:
             within = parts[self.tests[fold]] == part
             mine = self.tests[fold][within]
             right = np.array([self.right[int(place), fold][within] for place in ran[shares[part] > 0]])
-            others = np.stack([self.right[int(averages[held[part]]), fold][within], constant[mine]])
-            blend = shares[part][shares[part] > 0] @ right - others
-            total[:, mine] += blend
-            squares[:, mine] += blend**2
+            blend = shares[part][shares[part] > 0] @ right
+            both = np.stack([blend - self.right[int(averages[held[part]]), fold][within], blend])
+            total[:, mine] += both
+            squares[:, mine] += both**2
             times[mine] += 1
-        (over, beyond), (spread, wider) = over_tests(total, squares, times)
-        gain = replace(paired(over, panel.weights, self.units, spread), chance=panel.chance(gains))
-        return gain, lambda: replace(
-            paired(beyond, panel.weights, self.units, wider), chance=panel.chance(outcomes - constant)
-        )
+        (over, blended), (spread, wider) = over_tests(total, squares, times)
+
+        def informed() -> Gain:
+            found, weights = over_guessing(np.vstack([blended, outcomes]), self.training.codes, panel.weights)
+            chance = replace(panel, weights=weights).chance(found[1:])
+            return replace(paired(found[0], weights, self.units, wider), chance=chance)
+
+        return replace(paired(over, panel.weights, self.units, spread), chance=panel.chance(gains)), informed
 
     def _gain_of_folds(self, groups: list[Array]) -> Gain:
         """Return the mean gain over the folds; each compares the settings chosen on folds without its test rows."""

@@ -221,9 +221,9 @@ class AggregateLossClassifierCV(_Search):
         None means accuracy. Other scores are compared fold by fold instead of row by row; scores of probabilities need
         a ``calibration``.
     guard : float or None
-        How many standard errors the gain over the baseline must exceed; the gain over the most frequent class must also
-        exceed two, see :mod:`closecall.paired`. None means 1, or 2 for a ``scoring`` other than accuracy, which has no
-        second condition. 0 picks the best mean of the whole grid, as the paper does.
+        How many standard errors the gain over the baseline must exceed; the balanced accuracy must also exceed that of
+        guessing by two, see :mod:`closecall.paired`. None means 1, or 2 for a ``scoring`` other than accuracy, which
+        has no second condition. 0 picks the best mean of the whole grid, as the paper does.
     refit : bool
         Fit the chosen setting on all rows; otherwise only the results of the search are available.
     class_weight : dict, "balanced" or None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .._names import Array
-from ..paired import Gain, Units, most_frequent, over_folds, over_tests, paired
+from ..paired import Gain, Units, over_folds, over_guessing, over_tests, paired
 from ..panel import panel_of
 from .folds import Pair
 
@@ -62,15 +61,18 @@ class RowContest:
 
     def gain(self) -> Gain:
         """Return the mean gain over the baseline; the gain of a row is the mean over its tests."""
-        return self._paired(self.gains, lambda division, fold: division.seen[0, fold][1])
+        mean, spread = self._blended(1.0)
+        return replace(paired(mean, self.panel.weights, self.panel.units, spread), chance=self.panel.chance(self.gains))
 
-    def signal(self, codes: Array) -> Gain:
-        """Return the mean gain over the most frequent class, from the same tests."""
-        constant = most_frequent(codes, self.panel.weights)
-        gains = self.right[1:] / self.times - constant
-        return self._paired(gains, lambda division, fold: constant[division.pairs[fold][1]])
+    def informed(self, codes: Array) -> Gain:
+        """Return the mean gain over guessing, from the same tests."""
+        mean, spread = self._blended(0.0)
+        found, weights = over_guessing(np.vstack([mean, self.right[1:] / self.times]), codes, self.panel.weights)
+        chance = replace(self.panel, weights=weights).chance(found[1:])
+        return replace(paired(found[0], weights, self.panel.units, spread), chance=chance)
 
-    def _paired(self, gains: Array, reference: Callable[[Folding, int], Array]) -> Gain:
+    def _blended(self, baseline: float) -> tuple[Array, Array]:
+        """Return how often the blend is right in each row, minus a share of the baseline; and the spread over tests."""
         panel, (total, squares, times) = self.panel, np.zeros((3, len(self.panel.part)))
         for division in self.divisions:
             for fold, (_, test) in enumerate(division.pairs):
@@ -78,12 +80,12 @@ class RowContest:
                 if asked:
                     mine = (panel.part[test] >= 0) & shares.any(axis=1)
                     right = np.array([division.seen[member, fold][1] for member in asked], dtype=float)
-                    blend = (shares.T[np.array(asked) - 1] * (right - reference(division, fold))).sum(axis=0)[mine]
+                    right -= baseline * division.seen[0, fold][1]
+                    blend = (shares.T[np.array(asked) - 1] * right).sum(axis=0)[mine]
                     total[test[mine]] += blend
                     squares[test[mine]] += blend**2
                     times[test[mine]] += 1
-        mean, spread = over_tests(total, squares, times)
-        return replace(paired(mean, panel.weights, panel.units, spread), chance=panel.chance(gains))
+        return over_tests(total, squares, times)
 
 
 class FoldContest:

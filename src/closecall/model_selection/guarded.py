@@ -57,9 +57,10 @@ class GuardedClassifierCV(Referee):
         correction for overlapping training sets; the challenger evaluated on a fold is the best on the folds without
         its rows, and a second set of folds is used only with a single challenger.
     guard : float or None
-        Number of standard errors that the gain over the baseline must exceed; the gain over the most frequent class
-        must also exceed two. None means 1, or 2 for a ``scoring`` other than accuracy, which has no second condition.
-        With few groups, blocks or differing rows, this is adjusted by Student's quantile. 0 picks the best mean score.
+        Number of standard errors that the gain over the baseline must exceed; the balanced accuracy must also exceed
+        that of guessing by two. None means 1, or 2 for a ``scoring`` other than accuracy, which has no second
+        condition. With few groups, blocks or differing rows, this is adjusted by Student's quantile. 0 picks the best
+        mean score.
     refit : bool
         Fit the chosen classifier on all rows; otherwise only the report is available.
     n_jobs : int or None
@@ -140,8 +141,8 @@ class GuardedClassifierCV(Referee):
             for number, each in enumerate(divisions):
                 self._look(contest.todo(number), each, members, X, y, weights, kwargs)
             codes = np.searchsorted(self.classes_, y)
-            signal = partial(contest.signal, codes) if isinstance(contest, RowContest) else None
-            outcome = compare(members[challenger][0], BASELINE, contest.gain(), guard, signal)
+            informed = partial(contest.informed, codes) if isinstance(contest, RowContest) else None
+            outcome = compare(members[challenger][0], BASELINE, contest.gain(), guard, informed)
             best = challenger if outcome.taken else 0
         self._report(members, divisions, best, outcome, guard)
         if self.refit:

@@ -69,7 +69,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_every_chart_is_drawn_and_has_a_caption_for_humans(wide: Page) -> None:
     found = wide.locator("figure[data-chart]")
     captions = found.locator("figcaption").all_inner_texts()
-    words = ("Test accuracy of", "gains over average", "Average rank", "against average", "k*/n", "outliers, imbalance")
+    words = ("Mean test accuracy", "Gain of close", "Average rank", "that of average", "k*/n", "outliers, imbalance")
     assert len(captions) == found.count() == len(words)
     assert all(word in " ".join(captions) for word in words)
     assert not any("-sound-linear" in caption for caption in captions)
@@ -80,7 +80,7 @@ def test_every_chart_is_drawn_and_has_a_caption_for_humans(wide: Page) -> None:
 
 
 def test_hovering_names_the_data_set_as_text(wide: Page) -> None:
-    chart = wide.locator("figure[data-chart]", has_text="What close decay gains over average")
+    chart = wide.locator("figure[data-chart]", has_text="Gain of close decay over average")
     names = set()
     for bar in chart.locator("svg .mark-rect.role-mark path").all():
         bar.hover()

@@ -91,7 +91,7 @@ def test_targets_on_the_same_results_are_summed_up_once_and_the_paper_is_quoted(
     (finding,) = findings(parts)
     assert "8 data sets" in finding.heading
     text = " ".join(finding.verdicts[0].sentences)
-    assert "In the paper's Table 1, close decay is significantly better on 27% and worse on 0%" in text
+    assert "In the paper's Table 1, close decay is significantly better on 27% of the data sets and worse on 0%" in text
     rows = result_rows(parts)
     assert len(rows) == len(LOSSES) * 8
     monk = rows[0]
@@ -151,5 +151,5 @@ def test_figure_5_names_every_level_and_every_line() -> None:
             assert len({str(look) for look in looks}) == len(METHODS) + 1
     text = to_markdown(simulation_gains("figure5", records))
     assert "close decay, logistic, outliers" in text  # not cut off
-    assert "by the following numbers of points: atk 2.6 (logistic), average 2.6" in " ".join(text.split())
+    assert "by the following amounts, in points: atk 2.6 (logistic), average 2.6" in " ".join(text.split())
     assert "Top uses only the k-th largest loss" in " ".join(text.split())

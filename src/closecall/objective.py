@@ -150,10 +150,11 @@ def aggregate_value(
 
 def _weigh(problem: Problem, margins: Array, mass: Array, k: float | None) -> tuple[float, Array]:
     """Return the aggregate loss of margins (samples,), without the constant M, and the weights of the losses."""
-    loss, aggregate, _, m = problem.resolve(float(mass.sum()), 1)
+    loss, aggregate, k_at, m = problem.resolve(float(mass.sum()), 1)
     losses = loss.value(margins)
-    k_mass = aggregate.counts(problem.k, problem.m, float(mass.sum()))[0] if k is None else k
-    weights = aggregate.weigh(losses[None], mass, loss.threshold, np.asarray(k_mass), np.asarray(m))[0]
+    weights = aggregate.weigh(
+        losses[None], mass, loss.threshold, np.asarray(k_at(1) if k is None else k), np.asarray(m)
+    )[0]
     used = weights > 0  # an infinite loss of weight zero does not count; 0 * inf would be NaN
     return float(weights[used] @ losses[used]) + float(aggregate.above(weights[None], mass)[0]), weights
 

@@ -350,3 +350,15 @@ def test_rows_of_zeros_may_be_the_whole_selection(loss: str) -> None:
                    for steps in (1, 1000))  # fmt: skip
     assert not short.converged[0]
     assert long.converged[0]
+
+
+def test_a_fold_may_leave_out_every_row_of_a_sample() -> None:
+    """Every third row of many is a sample; here a fold leaves out just these rows."""
+    rng, place = np.random.default_rng(0), np.arange(90_000)
+    X = rng.standard_normal((90_000, 2))
+    y = np.where(X[:, 0] + rng.standard_normal(90_000) > 0, 1.0, -1.0)
+    some = place % 3 > 0
+    both = solve(X, y, [Problem(), Problem()], folds=np.stack([some, np.ones(90_000)]), fold_of=[0, 1], max_iter=40)
+    alone = solve(X[some], y[some], [Problem()], max_iter=40)
+    assert both.converged.all()
+    np.testing.assert_allclose(both.coef[0], alone.coef[0], rtol=1e-3)

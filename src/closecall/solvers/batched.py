@@ -15,10 +15,11 @@ from ..losses import get_loss
 from ..objective import Problem, check_data
 from .certificate import Judged, counts, judge
 from .checks import check_dtype, check_folds, check_problems
-from .convex import Roots, minimize
+from .convex import minimize
 from .engine import Engine, polish
 from .newton import LARGEST_RANK, Limits
-from .sweep import NOT_FINITE, Prepared, Progress, prepare, sweep
+from .steps import Rows
+from .sweep import NOT_FINITE, Progress, prepare, sweep
 
 
 @dataclass(frozen=True)
@@ -139,9 +140,13 @@ def solve(
         objective, errors, gap = judge(setting, masses, problems, fold_of, coef, intercept, **known)
         left = np.flatnonzero(gap > tol) if settle else np.empty(0, dtype=int)
         if left.size:
-            average = np.array([is_average(problems[row], float(masses[fold_of[row]].sum())) for row in left])
-            _finish_averages(prepared, problems, fold_of, left[average], coef, intercept, used, bounds, settle, tol)
-            others = left[~average]
+            rows = Rows.of([problems[row] for row in left], fold_of[left], masses.sum(axis=1), max_iter)
+            averages, others = left[rows.averages], left[~rows.averages]
+            start = prepared.design.to_coordinates(coef[averages], intercept[averages])
+            for row, own, c in zip(averages, np.flatnonzero(rows.averages)[:, None], start[:, None], strict=True):
+                found = minimize(prepared.design, rows.take(own), prepared.masses, c, Limits(settle, tol / 100))
+                (coef[row],), (intercept[row],) = prepared.design.to_parameters(found[0])
+                bounds[row], used[row] = max(bounds[row], found[3][0]), used[row] + found[1][0]
             if others.size and not sparse.issparse(X) and max(X.shape[1], X.size >> 16) < LARGEST_RANK:
                 engine = Engine(X, y, masses, np.zeros(len(y), dtype=np.uint64), fit_intercept, penalize_intercept)
                 ends = coef[others], intercept[others]
@@ -160,20 +165,6 @@ def is_average(problem: Problem, total: float) -> bool:
     """Whether the problem is solved as a convex average."""
     aggregate = get_aggregate(problem.aggregate)
     return get_loss(problem.loss).convex and aggregate.is_average(*counts(problem, total), total)
-
-
-def _finish_averages(
-    prepared: Prepared, problems: list[Problem], fold_of: Array, left: Array, coef: Array, intercept: Array,
-    used: Array, bounds: Array, steps: int, tol: float,
-) -> None:  # fmt: skip
-    """Continue averages at a hundredth of the tolerance, in place."""
-    design = prepared.design
-    for row, start in zip(left.tolist(), design.to_coordinates(coef[left], intercept[left]), strict=True):
-        roots = Roots([problems[row].loss], fold_of[[row]], np.array([problems[row].alpha]))
-        found = minimize(design, roots, prepared.masses, start[None], Limits(steps, tol / 100))
-        (coef[row],), (intercept[row],) = design.to_parameters(found[0])
-        bounds[row] = max(bounds[row], found[3][0])
-        used[row] += found[1][0]
 
 
 def _lowest(

@@ -14,8 +14,9 @@ bound is the certificate.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy import sparse
@@ -26,6 +27,7 @@ from .certificate import hinge_bounds
 from .design import Design
 from .kernels import Mass, minus_slope
 from .newton import LARGEST_DESIGN, LARGEST_RANK, Book, Found, Limits, interior_hinge, logistic_losses, newton_logistic
+from .steps import Rows
 
 #: Losses whose average has second-order steps: Newton's, or with a kink those of an interior point.
 SECOND_ORDER = {"logistic": newton_logistic, "hinge": interior_hinge}
@@ -35,17 +37,8 @@ SECOND_ORDER = {"logistic": newton_logistic, "hinge": interior_hinge}
 WIDTH = 0.1
 
 
-@dataclass(frozen=True)
-class Roots:
-    """`average` problems as rows; decay runs start from their solutions."""
-
-    loss: list[str]
-    fold: Array
-    alpha: Array
-
-
-def minimize(design: Design, roots: Roots, masses: list[Mass], start: Array, limits: Limits) -> Found:
-    """Minimise average problems, with one mass for each fold, from ``start`` (rows, coordinates).
+def minimize(design: Design, rows: Rows, masses: list[Mass], start: Array, limits: Limits) -> Found:
+    """Minimise the averages of rows, with one mass for each fold, from ``start`` (rows, coordinates).
 
     Returns coordinates, passes used, snapshots and lower bounds of the minima (0 if unknown), one for each row.
     """
@@ -54,19 +47,20 @@ def minimize(design: Design, roots: Roots, masses: list[Mass], start: Array, lim
         return found
     dense, entries = isinstance(design.signed, np.ndarray) and design.rank <= LARGEST_RANK, design.signed.size
     cheap = [loss for loss in SECOND_ORDER if dense and entries <= LARGEST_DESIGN << (3 if _smooth(loss) else 0)]
-    if any(map(_smooth, cheap)):
-        start = _pilot(design, roots, masses, start, limits)
-    for loss, same in _groups(design, roots, cheap):
+    if smooth := [loss for loss in cheap if _smooth(loss)]:
+        start = _pilot(design, rows, masses, start, limits, smooth)
+    for loss, same in _groups(design, rows, cheap):
         second = loss in cheap
         size = max(4, (1 << 18) // design.samples) if second else len(same)  # problems that step together
         for part in (same[begin : begin + size] for begin in range(0, len(same), size)):
             if second:
-                own = [masses[fold] for fold in roots.fold[part]]
-                pieces = second_order(design, loss, own, roots.alpha[part], start[part], limits)
+                own = [masses[fold] for fold in rows.fold[part]]
+                pieces = second_order(design, loss, own, rows.alpha[part], start[part], limits)
             else:
-                pieces = quasi_newton(design, loss, masses[roots.fold[part[0]]], roots.alpha[part], start[part], limits)
+                pieces = quasi_newton(design, loss, masses[rows.fold[part[0]]], rows.alpha[part], start[part], limits)
             for whole, piece in zip(found, pieces, strict=True):
                 whole[part] = piece
+    found[3][:] *= 1 - design.rounding  # the possible relative error of the bounds
     return found
 
 
@@ -75,37 +69,38 @@ def _smooth(loss: str) -> bool:
     return not get_loss(loss).kinks
 
 
-def _groups(design: Design, roots: Roots, cheap: list[str]) -> list[tuple[str, Array]]:
+def _groups(design: Design, rows: Rows, cheap: list[str]) -> list[tuple[str, Array]]:
     """Groups of rows solved together: one per loss and fold, or across folds where call overhead dominates."""
-    losses, folds = np.array(roots.loss), roots.fold
     groups = []
-    for loss in sorted({*roots.loss}):
-        same = np.flatnonzero(losses == loss)
+    for loss in np.unique(rows.loss).tolist():
+        same = np.flatnonzero(rows.loss == loss)
         if loss in cheap and _smooth(loss) and design.signed.size <= 1 << 14:  # twice as fast up to this size
             groups.append((loss, same))
         else:
-            groups += [(loss, same[folds[same] == fold]) for fold in np.unique(folds[same])]
+            groups += [(loss, same[rows.fold[same] == fold]) for fold in np.unique(rows.fold[same])]
     return groups
 
 
-def _pilot(design: Design, roots: Roots, masses: list[Mass], start: Array, limits: Limits) -> Array:
+def _pilot(design: Design, rows: Rows, masses: list[Mass], start: Array, limits: Limits, smooth: list[str]) -> Array:
     """Return starts: if eight or more rows of a fold start at the same point, the middle alpha is solved first.
 
     They end at the same optimum, in two or three steps instead of five. This stays within a fold: no row starts from a
     model that was trained on its test rows.
     """
     start, ahead = start.copy(), replace(limits, snapshot=None, beat=lambda number: None)
-    for loss in filter(_smooth, SECOND_ORDER):
-        mine = [np.flatnonzero((np.array(roots.loss) == loss) & (roots.fold == fold)) for fold in np.unique(roots.fold)]
-        many = [rows for rows in mine if min(len(rows), limits.passes) >= 8]
-        groups = [rows for rows in many if not (start[rows] != start[rows[0]]).any()]
-        middle = [rows[np.argsort(roots.alpha[rows])[len(rows) // 2]] for rows in groups]
-        pilots = Roots([loss] * len(middle), roots.fold[middle], roots.alpha[middle])
-        for _, some in _groups(design, pilots, [loss]):
-            own = [masses[fold] for fold in pilots.fold[some]]
-            ends = second_order(design, loss, own, pilots.alpha[some], start[np.array(middle)[some]], ahead)[0]
-            for place, end in zip(some, ends, strict=True):
-                start[groups[place]] = end
+    mates = Counter(zip(rows.loss, rows.fold, strict=True))
+    groups = []
+    for group in rows.alike(start) if limits.passes >= 8 else ():
+        loss, fold = rows.loss[group[0]], rows.fold[group[0]]
+        if loss in smooth and 8 <= len(group) == mates[loss, fold]:
+            groups.append(group)
+    middle = np.array([group[len(group) // 2] for group in groups], dtype=int)
+    pilots = rows.take(middle)
+    for loss, some in _groups(design, pilots, smooth):
+        own = [masses[fold] for fold in pilots.fold[some]]
+        ends = second_order(design, loss, own, pilots.alpha[some], start[middle[some]], ahead)[0]
+        for place, end in zip(some, ends, strict=True):
+            start[groups[place]] = end
     return start
 
 
@@ -118,8 +113,7 @@ def second_order(design: Design, loss: str, masses: list[Mass], alpha: Array, st
     elif design.signed.size <= LARGEST_DESIGN and not (mass > 0).all():  # above, a copy costs more than masses of zero
         rows, mass = rows[mass > 0], mass[mass > 0]
     penalty = alpha[:, None] * design.penalized
-    C, used, snapshots, bounds = SECOND_ORDER[loss](rows, mass.astype(np.float64), penalty, start, limits)
-    return C, used, snapshots, bounds * (1 - design.rounding)
+    return SECOND_ORDER[loss](rows, mass.astype(np.float64), penalty, start, limits)
 
 
 def quasi_newton(design: Design, loss: str, mass: Mass, alpha: Array, start: Array, limits: Limits) -> Found:
@@ -133,7 +127,7 @@ def quasi_newton(design: Design, loss: str, mass: Mass, alpha: Array, start: Arr
             break
         if done.any():
             state.keep(kept)
-    return book.close(design.rounding)
+    return book.close()
 
 
 def _rounded_hinge(negative: Array, shares: Array, width: Array) -> tuple[Array, Array, Array, Array]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -82,25 +83,21 @@ def _hinge_key(negative: Array) -> tuple[Array, Array]:
     return np.abs(keys, out=keys), negative
 
 
-def _minus_hinge_slope(negative: Array) -> Array:
-    return (negative > -1).astype(negative.dtype)
-
-
 def closeness(loss: str) -> tuple[Key, Finish]:
     """For a loss: minus margins -> (key that grows with abs(l - T), raw), and raw -> minus slope."""
-    known = {"logistic": (_logistic_key, _logistic_finish), "hinge": (_hinge_key, _minus_hinge_slope)}
     item = get_loss(loss)
+    finish = partial(minus_slope, loss)
+    known = {"logistic": (_logistic_key, _logistic_finish), "hinge": (_hinge_key, finish)}
 
     def key(negative: Array) -> tuple[Array, Array]:
         return np.abs(item.value(-negative) - item.threshold).astype(negative.dtype), negative
 
-    return known.get(loss) or (key, lambda negative: -item.slope(-negative))
+    return known.get(loss) or (key, finish)
 
 
 def minus_slope(loss: str, negative: Array) -> Array:
     """Return minus the slope of the loss, possibly in place."""
-    known = {"logistic": _minus_logistic_slope, "hinge": _minus_hinge_slope}
-    return known[loss](negative) if loss in known else -get_loss(loss).slope(-negative)
+    return _minus_logistic_slope(negative) if get_loss(loss).likelihood else -get_loss(loss).slope(-negative)
 
 
 # --- selection
@@ -242,13 +239,13 @@ def pull_close(design: Design, loss: str, negative: Array, k: Array, m: Array, m
 def pull_largest(design: Design, loss: str, negative: Array, k: Array, m: Array, mass: Mass) -> Array:
     """``atk``, ``maximal``, ``ranked_range``, ``trimmed``: the losses ranked m+1..k."""
     weights = _ranked_weights(_rank_keys(loss, negative), k, m, mass)
-    return _apply(design, weights, negative, lambda raw: minus_slope(loss, raw), k)
+    return _apply(design, weights, negative, partial(minus_slope, loss), k)
 
 
 def pull_top(design: Design, loss: str, negative: Array, k: Array, m: Array, mass: Mass) -> Array:
     """``top``: only the k-th largest loss."""
     weights = _top_weights(_rank_keys(loss, negative), k, mass)
-    return _apply(design, weights, negative, lambda raw: minus_slope(loss, raw), np.ones(len(k)))
+    return _apply(design, weights, negative, partial(minus_slope, loss), np.ones(len(k)))
 
 
 def _rank_keys(loss: str, negative: Array) -> Array:

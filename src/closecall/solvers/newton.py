@@ -69,11 +69,11 @@ class Book:
         whole[self.active] = part
         return (whole @ matrix)[self.active]
 
-    def close(self, rounding: float = 0.0) -> Found:
-        """Return the result; bounds are reduced by their possible relative error."""
+    def close(self) -> Found:
+        """Return the result."""
         if self.limits.snapshot is not None and self.number < self.limits.snapshot:
             self.snapshots[:] = self.final
-        return self.final, self.used, self.snapshots, self.bounds * (1 - rounding)
+        return self.final, self.used, self.snapshots, self.bounds
 
 
 def grams(rows: Array, weights: Array) -> Array:

@@ -9,7 +9,7 @@ step of a window moves the margins by less than ``tol`` of their size; its certi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,10 @@ import numpy as np
 from .._names import Array
 from ..aggregates import get_aggregate
 from ..losses import get_loss
-from ..schedules import decay, first_final_step
+from ..objective import Problem
+from ..schedules import decay, first_final_step, last_convex_step
 from . import compiled
+from .certificate import counts
 from .design import Design
 from .kernels import Mass, pull_of
 
@@ -39,11 +41,36 @@ class Rows:
     alpha: Array
     first: Array
 
+    @classmethod
+    def of(cls, problems: Sequence[Problem], fold_of: Array, totals: Array, steps: int) -> Rows:
+        """Return problems as rows, given the mass of each fold; those that use all examples are `average`."""
+        found = []
+        for problem, total in zip(problems, totals[fold_of].tolist(), strict=True):
+            name, (k, m) = problem.aggregate, counts(problem, total)
+            name = "average" if get_aggregate(name).is_average(k, m, total) else name
+            decays = get_aggregate(name).decays and get_loss(problem.loss).convex
+            found.append((problem.loss, name, k, m, float(problem.alpha), last_convex_step(steps) + 1 if decays else 1))
+        loss, aggregate, k, m, alpha, first = map(np.array, zip(*found, strict=True))
+        return cls(loss, aggregate, np.asarray(fold_of), k, m, alpha, first)
+
     def take(self, index: Array) -> Rows:
         return Rows(*(value[index] for value in vars(self).values()))
 
     def __len__(self) -> int:
         return len(self.loss)
+
+    @property
+    def averages(self) -> Array:
+        """Which rows are convex averages, (rows,)."""
+        pairs = zip(self.loss, self.aggregate, strict=True)
+        return np.array([get_loss(loss).convex and get_aggregate(name).plain for loss, name in pairs], dtype=bool)
+
+    def alike(self, start: Array) -> list[Array]:
+        """Return groups of rows of one loss, fold and start (rows, coordinates), each in the order of alpha."""
+        groups: dict[Any, list[int]] = {}
+        for row in np.lexsort((self.alpha, self.fold, self.loss)).tolist():
+            groups.setdefault((self.loss[row], self.fold[row], start[row].tobytes()), []).append(row)
+        return [np.array(group) for group in groups.values()]
 
 
 def share_of_gram(k: Array, rank: int, total: Array | float) -> Array:

@@ -20,9 +20,8 @@ from ..aggregates import get_aggregate
 from ..losses import get_loss
 from ..objective import Problem
 from ..schedules import last_convex_step
-from .certificate import counts
 from .checks import check_problems
-from .convex import Roots, minimize
+from .convex import minimize
 from .crew import Crew
 from .design import Design, least_squares_start, make_design, merge_duplicates
 from .kernels import Mass, make_mass
@@ -145,7 +144,7 @@ def _begins_convex(problem: Problem) -> bool:
     return get_loss(problem.loss).convex and (aggregate.plain or aggregate.decays)
 
 
-def _from_sample(design: Design, roots: Roots, start: Array, limits: Limits) -> Array:
+def _from_sample(design: Design, rows: Rows, start: Array, limits: Limits) -> Array:
     """Return starts for many dense examples: the minimum on a twelfth or 25,000 of them, for the middle alpha of each
     fold.
 
@@ -155,16 +154,16 @@ def _from_sample(design: Design, roots: Roots, start: Array, limits: Limits) -> 
     if design.samples < FROM_ROWS or not isinstance(design.signed, np.ndarray):
         return start
     masses = np.ascontiguousarray(design.masses[:, ::step])
+    if not masses.any(axis=1).all():  # a fold leaves out just these examples
+        return start
     signed = np.ascontiguousarray(design.signed[::step])
     few = replace(design, signed=signed, spectrum=design.spectrum / step, masses=masses)
-    alike: dict[Any, list[int]] = {}
-    for row in np.argsort(roots.alpha).tolist():
-        alike.setdefault((roots.loss[row], roots.fold[row], start[row].tobytes()), []).append(row)
-    middle = np.array([group[len(group) // 2] for group in alike.values()])
-    part = Roots([roots.loss[row] for row in middle], roots.fold[middle], roots.alpha[middle] / step)
+    groups = rows.alike(start)
+    middle = np.array([group[len(group) // 2] for group in groups])
+    part = replace(rows.take(middle), alpha=rows.alpha[middle] / step)
     own = [make_mass(mass, design.signed.dtype.type) for mass in masses]
     found, start = minimize(few, part, own, start[middle], replace(limits, snapshot=None))[0], start.copy()
-    for place, group in zip(found, alike.values(), strict=True):
+    for place, group in zip(found, groups, strict=True):
         start[group] = place
     return start
 
@@ -195,39 +194,23 @@ class _Batch:
 
     def run(self, start: Array) -> tuple[Array, Array, Array]:
         """Coordinates, steps used and lower bounds (0 if unknown) of every problem."""
-        keys = [self._key(index, start) for index in range(len(self.problems))]
-        row_of, first = _distinct(keys)
-        rows, start = self._rows([keys[index] for index in first]), start[first]
+        rows = Rows.of(self.problems, self.fold_of, np.array([mass.total for mass in self.masses]), self.steps)
+        row_of, first = _distinct(*vars(rows).values(), start)
+        rows, start = rows.take(first), start[first]
         C, used, bounds = start.copy(), np.zeros(len(rows), dtype=int), np.zeros(len(rows))
         small = self.design.samples * self.design.rank < SMALL_DESIGN
         with _blas().limit(limits=1, user_api="blas") if self.threads > 1 or small else contextlib.nullcontext():
             self._grow_roots(rows, start, C, used, bounds)
-            self._share(np.flatnonzero(~_averages(rows)), rows, C, used)
+            self._share(np.flatnonzero(~rows.averages), rows, C, used)
         return C[row_of], used[row_of], bounds[row_of]
-
-    def _key(self, index: int, start: Array) -> tuple[Any, ...]:
-        """Return a key of everything that distinguishes a row."""
-        problem, fold = self.problems[index], int(self.fold_of[index])
-        name, total = problem.aggregate, self.masses[fold].total
-        k, m = counts(problem, total)
-        if get_aggregate(name).is_average(k, m, total):
-            name = "average"
-        return fold, problem.loss, name, k, m, float(problem.alpha), start[index].tobytes()
-
-    def _rows(self, keys: list[tuple[Any, ...]]) -> Rows:
-        fold, loss, name, k, m, alpha, _ = zip(*keys, strict=True)
-        decaying = [get_aggregate(a).decays and get_loss(item).convex for a, item in zip(name, loss, strict=True)]
-        first = np.where(decaying, last_convex_step(self.steps) + 1, 1)
-        return Rows(np.array(loss), np.array(name), np.array(fold), np.array(k), np.array(m), np.array(alpha), first)
 
     def _grow_roots(self, rows: Rows, start: Array, C: Array, used: Array, bounds: Array) -> None:
         """Solve the convex averages; each decay run starts where its average was after the first third."""
-        third, average = last_convex_step(self.steps), _averages(rows)
+        third, average = last_convex_step(self.steps), rows.averages
         needed = np.flatnonzero(average | (rows.first > 1))
         if not needed.size:
             return
-        ids = [(rows.loss[i], rows.fold[i], rows.alpha[i], start[i].tobytes()) for i in needed]
-        root_of, first = _distinct(ids)
+        root_of, first = _distinct(*(part[needed] for part in (rows.loss, rows.fold, rows.alpha, start)))
         chosen = needed[first]
         passes = np.full(len(chosen), third)
         passes[root_of[average[needed]]] = self.steps + self.extra
@@ -245,7 +228,7 @@ class _Batch:
 
     def _solve_roots(self, rows: Rows, start: Array, budget: int, index: Array) -> Any:
         third = last_convex_step(self.steps)
-        roots = Roots(rows.loss[index].tolist(), rows.fold[index], rows.alpha[index])
+        roots = rows.take(index)
         only_grows = budget == third < self.steps + self.extra
         # With many columns, an average that only starts decay runs need not be exact.
         tol = max(self.tol, 3e-3) if self.design.basis is None and only_grows else self.tol
@@ -276,17 +259,12 @@ class _Batch:
             self.callback(Progress(phase, step, self.steps, active))
 
 
-def _distinct(keys: list[tuple[Any, ...]]) -> tuple[Array, Array]:
-    """Return the number of each key among the distinct keys, and where those first occur."""
+def _distinct(*parts: Array) -> tuple[Array, Array]:
+    """Return the number of each row among the distinct rows of parallel arrays, and where those first occur."""
+    keys = list(zip(*([each.tobytes() for each in part] for part in parts), strict=True))
     number = {key: place for place, key in enumerate(dict.fromkeys(keys))}
     number_of = np.array([number[key] for key in keys])
     return number_of, np.unique(number_of, return_index=True)[1]
-
-
-def _averages(rows: Rows) -> Array:
-    """Which rows are convex averages, (rows,)."""
-    pairs = zip(rows.loss, rows.aggregate, strict=True)
-    return np.array([get_loss(loss).convex and get_aggregate(name).plain for loss, name in pairs], dtype=bool)
 
 
 @cache

@@ -85,14 +85,18 @@ def minimum_errors(
     task = _reduce(np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=float), y, mass)
     if method == "auto":
         method = _choose(task)
-    first = _start(task)
+    best = _Best(task)
     if start is not None:
-        first = min(first, _judge(task, _check_start(start, task.X.shape[1])), key=lambda found: found.errors)
-    found, cost = _METHODS[method](task, first, time_limit)
-    lower_bound = task.unavoidable + cost
-    proven = found.errors <= lower_bound + 1e-9 * float(mass.sum())
-    lower_bound = found.errors if proven else lower_bound
-    return ZeroOneOptimum(found.errors, lower_bound, proven, found.coef, found.intercept, method)
+        start = np.asarray(start, dtype=float).ravel()
+        if start.shape != (features := task.X.shape[1],) or not np.isfinite(start).all():
+            raise ValueError(
+                f"start must be {features} finite slopes, one for each feature, not of shape {start.shape}"
+            )
+        best.judge(start)
+    lower_bound = task.unavoidable + (_METHODS[method](task, best, time_limit) if task.weights.size else 0.0)
+    proven = best.errors <= lower_bound + 1e-9 * float(mass.sum())
+    lower_bound = best.errors if proven else lower_bound
+    return ZeroOneOptimum(best.errors, lower_bound, proven, best.coef, best.intercept, method)
 
 
 def _choose(task: _Task) -> str:
@@ -100,13 +104,6 @@ def _choose(task: _Task) -> str:
     if float(len(task.weights)) ** features <= (ENUMERATION_LIMIT if features <= 2 else FEW):
         return "enumeration"
     return "cones" if features <= CONES_LIMIT else "milp"
-
-
-def _check_start(start: Any, features: int) -> Array:
-    start = np.asarray(start, dtype=float).ravel()
-    if start.shape != (features,) or not np.isfinite(start).all():
-        raise ValueError(f"start must be {features} finite slopes, one for each feature, not of shape {start.shape}")
-    return start
 
 
 @dataclass(frozen=True)
@@ -126,13 +123,6 @@ class _Task:
     vectors: Array
     weights: Array
     unavoidable: float
-
-
-@dataclass(frozen=True)
-class _Found:
-    errors: float
-    coef: Array
-    intercept: float
 
 
 def _reduce(X: Array, y: Array, mass: Array) -> _Task:
@@ -170,19 +160,33 @@ def _independent(rows: Array) -> Array:
     return np.sort(order[: int((sizes > TOLERANCES[0] * max(1.0, sizes.max())).sum())])
 
 
-def _evaluate(task: _Task, slopes: Array) -> _Found:
-    """Return the classifier with these coefficients on the scaled columns, its best intercept and its errors."""
-    coef = np.zeros(task.X.shape[1])
-    coef[task.columns] = slopes / task.scales
-    return _judge(task, coef)
+class _Best:
+    """The best classifier so far, with its best intercept and its errors on the data; the first is least squares."""
 
+    def __init__(self, task: _Task) -> None:
+        self.task, self.errors = task, np.inf
+        roots = np.sqrt(task.mass)
+        rows = np.hstack([task.X[:, task.columns] / task.scales, np.ones((len(task.y), 1))])
+        self.evaluate(np.linalg.lstsq(rows * roots[:, None], task.y * roots)[0][:-1])
 
-def _judge(task: _Task, coef: Array) -> _Found:
-    """Return the classifier with these coefficients, its best intercept and its errors on the data."""
-    # Well above the rounding error of the scores: the errors must not depend on the last bits.
-    resolution = 1e-12 * float(np.abs(task.X).max(axis=0) @ np.abs(coef))
-    intercept, errors = best_intercept(task.X @ coef, task.y, task.mass, resolution=resolution)
-    return _Found(errors, coef, intercept)
+    def judge(self, coef: Array) -> None:
+        """Try a classifier with these coefficients."""
+        # Well above the rounding error of the scores: the errors must not depend on the last bits.
+        resolution = 1e-12 * float(np.abs(self.task.X).max(axis=0) @ np.abs(coef))
+        intercept, errors = best_intercept(self.task.X @ coef, self.task.y, self.task.mass, resolution=resolution)
+        if errors < self.errors:
+            self.errors, self.coef, self.intercept = errors, coef, intercept
+
+    def evaluate(self, slopes: Array) -> None:
+        """Try a classifier with these coefficients on the scaled columns."""
+        coef = np.zeros(self.task.X.shape[1])
+        coef[self.task.columns] = slopes / self.task.scales
+        self.judge(coef)
+
+    def __call__(self, inside: Array) -> float:
+        """Return the lowest cost so far, after trying a classifier that is right on these rows, if there is one."""
+        self.evaluate(_separate(self.task.vectors[inside]))
+        return self.errors - self.task.unavoidable
 
 
 def _separate(vectors: Array) -> Array:
@@ -198,55 +202,29 @@ def _separate(vectors: Array) -> Array:
     return result.x[:-2] if result.status == 0 else np.zeros(dimensions - 1)
 
 
-def _start(task: _Task) -> _Found:
-    """Return a first classifier: least squares with its best intercept."""
-    roots = np.sqrt(task.mass)
-    rows = np.hstack([task.X[:, task.columns] / task.scales, np.ones((len(task.y), 1))])
-    return _evaluate(task, np.linalg.lstsq(rows * roots[:, None], task.y * roots)[0][:-1])
-
-
-def _enumerate(task: _Task, best: _Found, time_limit: float) -> tuple[_Found, float]:
+def _enumerate(task: _Task, best: _Best, time_limit: float) -> float:
     bound = 0.0
-    for tolerance in TOLERANCES if task.weights.size else ():
+    for tolerance in TOLERANCES:
         cost, inside = densest_hemisphere(task.vectors, task.weights, tolerance)
         bound = cost if tolerance == TOLERANCES[0] else bound
-        best = min(best, _evaluate(task, _separate(task.vectors[inside])), key=lambda found: found.errors)
+        best(inside)
         # Rounding may make degenerate rows look separable: try again with more tolerance, and keep the bound.
         if best.errors <= task.unavoidable + cost + 1e-9 * float(task.mass.sum()):
             break
-    return best, bound
+    return bound
 
 
-class _Keeper:
-    """Keeps the best of the classifiers that are right on given sets of rows."""
-
-    def __init__(self, task: _Task, best: _Found) -> None:
-        self.task, self.best = task, best
-
-    def __call__(self, inside: Array) -> float:
-        """Return the lowest cost so far, after trying a classifier that is right on these rows, if there is one."""
-        found = _evaluate(self.task, _separate(self.task.vectors[inside]))
-        self.best = min(self.best, found, key=lambda found: found.errors)
-        return self.best.errors - self.task.unavoidable
+def _split_cones(task: _Task, best: _Best, time_limit: float) -> float:
+    known = best(np.ones(len(task.weights), dtype=bool))  # separable data need no search
+    slopes = best.coef[task.columns] * task.scales
+    return least_outside(task.vectors, task.weights, best=known, time_limit=time_limit, accept=best, slopes=slopes)
 
 
-def _split_cones(task: _Task, best: _Found, time_limit: float) -> tuple[_Found, float]:
-    keeper = _Keeper(task, best)
-    if not task.weights.size:
-        return best, 0.0
-    known = keeper(np.ones(len(task.weights), dtype=bool))  # separable data need no search
-    slopes = keeper.best.coef[task.columns] * task.scales
-    bound = least_outside(task.vectors, task.weights, best=known, time_limit=time_limit, accept=keeper, slopes=slopes)
-    return keeper.best, bound
+def _cover(task: _Task, best: _Best, time_limit: float) -> float:
+    return lightest_cover(task.vectors, task.weights, time_limit=time_limit, accept=best)
 
 
-def _cover(task: _Task, best: _Found, time_limit: float) -> tuple[_Found, float]:
-    keeper = _Keeper(task, best)
-    bound = lightest_cover(task.vectors, task.weights, time_limit=time_limit, accept=keeper)
-    return keeper.best, bound
-
-
-_METHODS: dict[str, Callable[[_Task, _Found, float], tuple[_Found, float]]] = {
+_METHODS: dict[str, Callable[[_Task, _Best, float], float]] = {
     "enumeration": _enumerate,
     "cones": _split_cones,
     "milp": _cover,

@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 from closecall.theory import best_intercept, log_growth, minimum_errors, risk_bound
 from closecall.theory.cover import _disjoint, _solve_cover, find_conflict, lightest_cover
 from closecall.theory.hemisphere import densest_hemisphere
-from closecall.theory.optimum import _evaluate, _reduce
+from closecall.theory.optimum import _Best, _reduce
 
 
 def errors_of(scores, y, mass):
@@ -145,7 +145,9 @@ def test_errors_do_not_hang_on_the_last_bits():
     X = np.array([[1e8, 0.1, -1e8], [0, 0.1, 0], [1e8, 0, 0], [0, 1, 0], [0, 0, 1e8]])
     task = _reduce(X, np.array([-1, 1, 1, 1, 1]), np.ones(5))
     assert task.columns.tolist() == [0, 1, 2]
-    found = _evaluate(task, task.scales)
+    found = _Best(task)
+    found.errors = np.inf
+    found.evaluate(task.scales)
     assert found.coef.tolist() == [1, 1, 1]
     assert found.errors == 1
 

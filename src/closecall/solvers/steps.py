@@ -45,13 +45,14 @@ class Rows:
     def of(cls, problems: Sequence[Problem], fold_of: Array, totals: Array, steps: int) -> Rows:
         """Return problems as rows, given the mass of each fold; those that use all examples are `average`."""
         found = []
-        for problem, total in zip(problems, totals[fold_of].tolist(), strict=True):
-            name, (k, m) = problem.aggregate, counts(problem, total)
+        for problem, fold in zip(problems, fold_of.tolist(), strict=True):
+            name, total = problem.aggregate, float(totals[fold])
+            k, m = counts(problem, total)
             name = "average" if get_aggregate(name).is_average(k, m, total) else name
             decays = get_aggregate(name).decays and get_loss(problem.loss).convex
-            found.append((problem.loss, name, k, m, float(problem.alpha), last_convex_step(steps) + 1 if decays else 1))
-        loss, aggregate, k, m, alpha, first = map(np.array, zip(*found, strict=True))
-        return cls(loss, aggregate, np.asarray(fold_of), k, m, alpha, first)
+            first = last_convex_step(steps) + 1 if decays else 1
+            found.append((problem.loss, name, fold, k, m, float(problem.alpha), first))
+        return cls(*map(np.array, zip(*found, strict=True)))
 
     def take(self, index: Array) -> Rows:
         return Rows(*(value[index] for value in vars(self).values()))

@@ -3,23 +3,22 @@ r"""The cost of a fit over partitions: passes, tasks, seconds, returned bytes an
     python benchmarks/cluster.py --rows 100000 1000000 --folder /tmp/rows --workers 1 2
     python benchmarks/cluster.py --rows 10000000 100000000 --folder /tmp/rows --how parquet --workers 1 --fit close-k \
         --scratch /tmp
-    python benchmarks/cluster.py --page
 
 Rows of 20 float32 columns with outliers are written as Parquet once for each size. Seconds are processor time of all
 processes, so other load does not count; memory is the largest total of all processes (PSS), measured four times a
-second in time that is not counted. Each fit replaces its line of docs/assets/cluster.csv; --page fills the tables of
-docs/cluster.md from it.
+second in time that is not counted. Each fit replaces its line of docs/assets/cluster.csv.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import os
 import pickle
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from closecall.cluster import DaskAggregateLossClassifier, DaskCloseKClassifier,
 
 COLUMNS = 20
 FILE_ROWS = 5_000_000
-DOCS = Path(__file__).parent.parent / "docs"
+COSTS = Path(__file__).parent.parent / "docs" / "assets" / "cluster.csv"
 HEADER = ("how", "workers", "fit", "rows", "passes", "tasks", "cpu", "wall", "bytes", "peak", "gap", "alpha")
 
 
@@ -122,67 +121,15 @@ def run(folder: Path, rows: int, how: str, workers: int, close: bool, scratch: s
 
 def keep(found: dict[str, Any]) -> None:
     """Replace the line of the same fit in the file."""
-    path, same = DOCS / "assets" / "cluster.csv", ("how", "workers", "fit", "rows", "alpha")
-    lines = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
+    same = ("how", "workers", "fit", "rows", "alpha")
+    lines = list(csv.DictReader(COSTS.read_text().splitlines()))
     new = {name: str(found[name]) for name in HEADER}
     lines = [line for line in lines if any(line[name] != new[name] for name in same)] + [new]
     lines.sort(key=lambda line: (line["how"], int(line["workers"]), line["fit"], int(line["rows"])))
-    with path.open("w", newline="") as file:
+    with COSTS.open("w", newline="") as file:
         writer = csv.DictWriter(file, HEADER, lineterminator="\n")
         writer.writeheader()
         writer.writerows(lines)
-
-
-def page() -> None:
-    """Fill the tables of docs/cluster.md from the file."""
-    path = DOCS / "cluster.md"
-    lines = list(csv.DictReader((DOCS / "assets" / "cluster.csv").read_text().splitlines()))
-    text = path.read_text()
-    for name, content in (("costs", costs(lines)), ("model", model(lines))):
-        marks = [f"<!-- cluster-{name}: {end} -->" for end in ("begin", "end")]
-        head, _, rest = text.partition(marks[0])
-        text = f"{head}{marks[0]}\n{content}\n{marks[1]}{rest.partition(marks[1])[2]}"
-    path.write_text(text)
-
-
-def table(header: str, rows: Iterable[Sequence[object]]) -> str:
-    """Return a Markdown table with numbers aligned right; the header's names are separated by semicolons."""
-    names, cells = header.split("; "), [[str(cell) for cell in row] for row in rows]
-    right = ["---:" if cells[0][i][:1].isdigit() or cells[0][i] == "-" else "---" for i in range(len(names))]
-    return "\n".join([f"| {' | '.join(names)} |", f"|{'|'.join(right)}|", *(f"| {' | '.join(row)} |" for row in cells)])
-
-
-def costs(lines: list[dict[str, str]]) -> str:
-    """Return a table of all fits."""
-    where, rows = {"parquet": "Parquet, streamed", "dask": "Dask"}, []
-    for line in lines:
-        each = 1e9 * float(line["cpu"]) / int(line["rows"]) / int(line["passes"])
-        home = int(line["bytes"]) / int(line["tasks"]) / 1e3
-        rows.append(
-            (where[line["how"]], line["workers"], line["fit"], f"{int(line['rows']):,}", line["passes"], line["tasks"],
-             f"{float(line['cpu']):.1f}", f"{float(line['wall']):.1f}", f"{each:.0f}", f"{home:.0f}",
-             f"{float(line['peak']):.2f}", line["gap"])
-        )  # fmt: skip
-    header = "where; workers; fit; rows; passes; tasks; CPU s; s; ns per row and pass; KB sent per task; peak GB; gap"
-    return table(header, rows)
-
-
-def model(lines: list[dict[str, str]]) -> str:
-    """Return a prediction for a billion rows on a hundred workers, in proportion to the largest fit of each kind."""
-    rows = []
-    for fit in ("average", "close-k"):
-        most = max((line for line in lines if line["fit"] == fit), key=lambda line: int(line["rows"]))
-        passes = int(most["passes"])
-        each = float(most["cpu"]) / int(most["rows"]) / passes * 1e9 / 100
-        home = int(most["bytes"]) / int(most["tasks"]) * 1e9 / (1 << 19) / 1e6
-        rows.append(
-            (fit, f"{int(most['rows']):,}", passes, f"{each:.2f}", f"{home:.0f}", f"{home * 8e-3:.1f}",
-             f"{home * 8e-4:.2f}", f"{passes * (each + home * 8e-4) / 60:.1f}")
-        )  # fmt: skip
-    header = (
-        "fit; from rows; passes; s per pass and worker; MB sent per pass; s at 1 Gbit/s; s at 10 Gbit/s; total minutes"
-    )
-    return table(header, rows)
 
 
 def main() -> None:
@@ -194,19 +141,11 @@ def main() -> None:
     parser.add_argument("--fit", choices=["average", "close-k"], nargs="+", default=["average", "close-k"])
     parser.add_argument("--alpha", type=float, default=1.0)
     parser.add_argument("--scratch", default="")
-    parser.add_argument("--page", action="store_true")
     given = parser.parse_args()
-    if given.page:
-        page()
-        return
-    for rows in given.rows:
-        folder = write(given.folder, rows)
-        for how in given.how:
-            for workers in given.workers:
-                for fit in given.fit:
-                    found = run(folder, rows, how, workers, fit == "close-k", given.scratch, given.alpha)
-                    print(", ".join(f"{name} {found[name]}" for name in HEADER), flush=True)
-                    keep(found)
+    for rows, how, workers, fit in itertools.product(given.rows, given.how, given.workers, given.fit):
+        found = run(write(given.folder, rows), rows, how, workers, fit == "close-k", given.scratch, given.alpha)
+        print(", ".join(f"{name} {found[name]}" for name in HEADER), flush=True)
+        keep(found)
 
 
 if __name__ == "__main__":

@@ -14,29 +14,26 @@ import psutil
 # BLAS reads its number of threads when NumPy is imported, which benchmarks do after this module.
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
+#: Name -> how many times it solves the problem, and the function that does.
+Works = Mapping[str, tuple[int, Callable[[], object]]]
 
 
-def turns(works: Mapping[str, Callable[[], object]], repeats: int, warm: bool = False) -> dict[str, list[float]]:
-    """Return processor seconds of each, measured in turns, so that other load on the machine affects all of them."""
+def race(title: str, works: Works, rounds: int) -> None:
+    """Print processor milliseconds for each problem, and the median of the paired ratios to the first.
+
+    They are measured in turns, so that other load on the machine affects all of them.
+    """
     times: dict[str, list[float]] = {name: [] for name in works}
-    for work in works.values() if warm else ():
-        work()
-    for _ in range(repeats):
-        for name, work in works.items():
+    for _ in range(rounds):
+        for name, (count, work) in works.items():
             begin = time.process_time()
             work()
-            times[name].append(time.process_time() - begin)
-    return times
-
-
-def show(title: str, times: Mapping[str, list[float]], unit: float = 1e3, name: str = "ms") -> None:
-    """Print the best and the median of each, and the median of the paired ratios to the first."""
+            times[name].append(1e3 * (time.process_time() - begin) / count)
     first = next(iter(times.values()))
-    print(f"\n{title}\n{'':34} {'best ' + name:>12} {'median ' + name:>12} {'ratio to first':>15}")
-    for what, values in times.items():
+    print(f"\n{title}\n{'':34} {'best ms':>12} {'median ms':>12} {'ratio to first':>15}")
+    for name, values in times.items():
         ratio = statistics.median(mine / theirs for mine, theirs in zip(values, first, strict=True))
-        best, median = unit * min(values), unit * statistics.median(values)
-        print(f"{what:34} {best:12.3f} {median:12.3f} {ratio:15.3f}", flush=True)
+        print(f"{name:34} {min(values):12.4f} {statistics.median(values):12.4f} {ratio:15.3f}", flush=True)
 
 
 def _summed(value: Callable[[psutil.Process], float]) -> float:

@@ -1,15 +1,15 @@
 """The cost of close-k in PyTorch, and how well mini-batches with a memory agree with the full batch.
 
-python benchmarks/torch_loss.py [--repeats 15] [--short]
+python benchmarks/torch_loss.py [ROUNDS]
 """
 
 from __future__ import annotations
 
-import argparse
+import sys
 from collections.abc import Callable
 
 import torch
-from measure import show, turns
+from measure import race
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
@@ -18,7 +18,7 @@ from closecall.nn import Average, AverageTopK, CloseK, functional
 LOG2 = functional.LOG2
 
 
-def forward_and_backward(size: int, repeats: int) -> None:
+def forward_and_backward(size: int, rounds: int) -> None:
     """Time value and gradient of ``size`` losses: torch's mean, a hand-written topk, and our reducers."""
     generator = torch.Generator().manual_seed(0)
     losses = (-torch.log(torch.rand(size, generator=generator))).requires_grad_()
@@ -46,8 +46,10 @@ def forward_and_backward(size: int, repeats: int) -> None:
         "CloseK": both(close),
         "CloseK, mass": both(lambda values: close(values, mass=mass)),
     }
-    rounds = repeats if size > 10_000 else 40 * repeats
-    show(f"forward and backward, {k:,} of {size:,} losses (float32, CPU)", turns(candidates, rounds, warm=True))
+    for run in candidates.values():
+        run()
+    works = {name: (1, run) for name, run in candidates.items()}
+    race(f"forward and backward, {k:,} of {size:,} losses (float32, CPU)", works, rounds * (1 if size > 10_000 else 40))
 
 
 def agreement(memory_size: int | None, learning_rate: float, batch: int, samples: int = 2048) -> float:
@@ -87,18 +89,9 @@ def memory_table() -> None:
             print(f"{batch:6} {rate:5.2f} " + " ".join(f"{value:7.3f}" for value in values))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--short", action="store_true", help="only the speed of the reducers")
-    given = parser.parse_args()
+if __name__ == "__main__":
     torch.set_num_threads(1)
     print(f"torch {torch.__version__}, 1 thread, processor time")
     for size in (64, 1024, 100_000, 1_000_000):
-        forward_and_backward(size, given.repeats)
-    if not given.short:
-        memory_table()
-
-
-if __name__ == "__main__":
-    main()
+        forward_and_backward(size, int(sys.argv[1]) if len(sys.argv) > 1 else 15)
+    memory_table()

@@ -27,7 +27,7 @@ from gate import fuzz_skops
 from gate.fuzz import CORPUS, Change, mutate
 from gate.hostile_files import forge
 from gate.hostile_stores import rows_of, run_command
-from reproduction.protocol.files import from_frame, parse_table, read_bytes
+from reproduction.protocol.files import from_frame, read_bytes, read_table
 from reproduction.protocol.grid import ROW
 from reproduction.run.record import pack, unpack
 
@@ -69,8 +69,7 @@ def read_csv(data: bytes) -> None:
             if frame.shape[1] > 100_000:
                 raise AssertionError(f"{frame.shape} from {len(data)} bytes")
     with contextlib.suppress(DataError):
-        frame = parse_table(read_bytes(path, separator=","), ",", "t", "target", ())
-        from_frame(frame, "target", name="t", source="file", version="")
+        from_frame(read_table(path, "target"), "target", name="t", source="file", version="")
     read(str(path))
 
 

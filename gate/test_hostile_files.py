@@ -29,8 +29,7 @@ from reproduction.protocol import load_dataset, sources
 from reproduction.protocol.files import read_bytes
 from reproduction.protocol.grid import ROW
 from reproduction.protocol.sources import at_hand, data_directory, resolve
-from reproduction.run.record import unpack
-from reproduction.run.schema import MAX_RECORD
+from reproduction.run.record import MAX_RECORD, unpack
 
 SEEDS = {"models": 40, "parquet": 40}
 

@@ -2,10 +2,8 @@
 
 import gzip
 import io
-import sqlite3
 import struct
 import zipfile
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -28,9 +26,8 @@ from reproduction.protocol.grid import ROW
 from reproduction.run import exchange
 from reproduction.run.compact import CompactError
 from reproduction.run.exchange import export_store, read_folder
-from reproduction.run.record import unpack
-from reproduction.run.schema import MAX_RECORD
-from reproduction.run.store import Store, StoreError
+from reproduction.run.record import MAX_RECORD, unpack
+from reproduction.run.store import Store
 
 MIB = 1 << 20
 
@@ -150,34 +147,6 @@ def test_zero_bytes_anywhere(tmp_path: Path) -> None:
     path.write_bytes(b"a,target\n" + b"1,x\n2,y\n" * 100_000 + b"3,\0\n")
     with pytest.raises(DataError, match="contains zero bytes"):
         read(str(path))
-
-
-def test_a_schema_that_acts_is_refused_and_a_reader_cannot_write(tmp_path: Path) -> None:
-    path = make_store(tmp_path)
-    with Store(path) as store:
-        store._connection.execute("PRAGMA query_only = OFF")
-        with pytest.raises(sqlite3.OperationalError, match="readonly"):
-            store._connection.execute("DELETE FROM records")
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM records; END")
-    before = path.read_bytes()
-    for write in (False, True):
-        with pytest.raises(StoreError, match="schema that closecall does not write"):
-            Store(path, write=write)
-    assert path.read_bytes() == before
-
-
-def test_long_rows_and_long_requests_of_a_store(tmp_path: Path) -> None:
-    for place, (column, value) in enumerate(
-        (("request", "[" + "1," * (3 << 20) + "1]"), ("environment", "x" * MAX_RECORD))
-    ):
-        folder = tmp_path / str(place)
-        folder.mkdir()
-        path = make_store(folder)
-        with closing(sqlite3.connect(path)) as connection, connection:
-            connection.execute(f"UPDATE runs SET {column} = ?", [value])
-        with at_most(256 * MIB), pytest.raises(StoreError, match=r"larger than closecall writes"):
-            Store(path)
 
 
 def test_packed_text_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,32 +1,30 @@
-"""Read data sets from files, and write files completely or not at all."""
+"""Files of data sets as pandas frames, and frames as data sets."""
 
 from __future__ import annotations
 
 import csv
 import gzip
-import hashlib
 import io
-import os
-import shutil
-import tempfile
 import warnings
 import zlib
-from collections import Counter
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from closecall._budget import LIMIT, Budget, BudgetError, Readable
+from closecall._names import Array
+from closecall.report.text import write_whole
 from closecall.table.read.columns import numbers, texts
 from closecall.table.read.dataset import DataError, in_order, need_pandas
-from closecall.table.read.files import MAX_HEADER, SEPARATORS, Text, check_columns, suffix_of
-from closecall.table.read.parquet import read_parquet
+from closecall.table.read.files import SEPARATORS, suffix_of
 from closecall.table.read.sheet import Sheet
 
 from .dataset import Dataset
+
+#: The name of a column, its numbers or codes (NaN is missing), and the meaning of the codes, if any.
+Column = tuple[str, Array, tuple[str, ...] | None]
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:
@@ -35,22 +33,13 @@ def csv_rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def read_bytes(path: Path, limit: int = LIMIT, separator: str = "") -> bytes:
-    """Return the content of a file, unpacked if it is gzip, up to ``limit`` bytes.
-
-    With a separator, the memory for its cells is limited too.
-    """
+def read_bytes(path: Path, limit: int = LIMIT, packed: bytes | None = None) -> bytes:
+    """Return the content of a file, unpacked if it is gzip, up to ``limit`` bytes; ``packed`` stands for the file's."""
     try:
-        with path.open("rb") as file:
-            if not path.name.lower().endswith(".gz"):
-                return read_bounded(Text(b"", file, path, Budget(limit), separator), path, limit)
-            if file.read(2) != b"\x1f\x8b":
-                raise DataError(f"{path} is not a gzip file (a Git LFS pointer, perhaps); fetch the file itself")
-            file.seek(0)
-            with gzip.GzipFile(fileobj=file) as packed:
-                return read_bounded(Text(b"", packed, path, Budget(limit), separator), path, limit)
+        with path.open("rb") if packed is None else io.BytesIO(packed) as file:
+            return read_bounded(gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file, path, limit)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path} is truncated or damaged ({error}); delete it and fetch it again") from error
+        raise DataError(f"{path} is truncated or not a gzip file ({error}); delete it and fetch it again") from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
@@ -63,42 +52,22 @@ def read_bounded(file: Readable, what: object, limit: int) -> bytes:
         raise DataError(f"{what}: {error}") from None
 
 
-def read_table(path: Path, target: str, nominal: Collection[str] = ()) -> Any:
-    """Read a CSV, TSV or Parquet file as a pandas frame, with the target and the nominal columns as text."""
-    kind = suffix_of(path)
-    if not kind:
-        raise DataError(f"{path}: unknown kind of file; give one of {', '.join(SEPARATORS)} (or with .gz)")
-    if kind == ".parquet":
-        return read_parquet(path, LIMIT)
-    separator = SEPARATORS[kind]
-    return parse_table(read_bytes(path, separator=separator), separator, path, target, nominal)
-
-
-def parse_table(raw: bytes, separator: str, what: object, target: str, nominal: Collection[str]) -> Any:
-    """Parse a table's bytes as a pandas frame, with an error for anything that pandas would silently repair."""
-    pd = need_pandas()
+def read_table(path: Path, target: str, nominal: Collection[str] = (), packed: bytes | None = None) -> Any:
+    """Read a CSV or TSV file as a pandas frame, with the target and the nominal columns as text."""
+    pd, raw = need_pandas(), read_bytes(path, packed=packed)
+    # pandas reads every digit by default from 3.1 on, where the option is deprecated.
+    old = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
     try:
-        first = io.StringIO(raw[:MAX_HEADER].decode("utf-8-sig", errors="ignore"), newline="")
-        header = next(csv.reader(first, delimiter=separator), [])
-        text = {name: str for name in header if name == target or name in nominal}
-        twice = [name for name, count in Counter(header).items() if count > 1]
-        if twice:
-            raise DataError(f"{what}: the columns {', '.join(map(repr, twice[:5]))} appear more than once; rename them")
-        check_columns(len(header), what)
-        # pandas reads every digit by default from 3.1 on, where the option is deprecated.
-        old = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
         with warnings.catch_warnings():
             # pandas only warns about rows longer than the header, and drops the excess.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             return pd.read_csv(
-                io.BytesIO(raw), sep=separator, dtype=text, index_col=False, encoding="utf-8-sig",
-                keep_default_na=False, na_values=[""], low_memory=False,
+                io.BytesIO(raw), sep=SEPARATORS[suffix_of(path)], dtype=dict.fromkeys((target, *nominal), str),
+                index_col=False, encoding="utf-8-sig", keep_default_na=False, na_values=[""], low_memory=False,
                 **({"float_precision": "round_trip"} if old else {}),
             )  # fmt: skip
-    except pd.errors.EmptyDataError as error:
-        raise DataError(f"{what} is empty; it needs a header line and rows") from error
-    except (pd.errors.ParserError, pd.errors.ParserWarning, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{what} is not a UTF-8 table with rows of equal length ({str(error).strip()})") from error
+    except (ValueError, pd.errors.ParserWarning) as error:
+        raise DataError(f"{path} is not a UTF-8 table with rows of equal length ({str(error).strip()})") from error
 
 
 def from_frame(
@@ -109,102 +78,52 @@ def from_frame(
     if target not in frame.columns:
         shown = ", ".join(map(repr, map(str, frame.columns[:8]))) + (", ..." if frame.shape[1] > 8 else "")
         raise DataError(f"data set {name!r} has no target column {target!r}; its columns are {shown}: name the target")
-    if not len(frame):
-        raise DataError(f"data set {name!r} has no rows")
     labels = frame[target]
-    if labels.isna().any():
-        row = int(np.flatnonzero(labels.isna())[0]) + 1
-        raise DataError(f"data set {name!r}: the target is missing in {labels.isna().sum()} rows (the first is {row})")
-    y, classes = _codes(labels, pd)
-    if len(classes) > max(2, len(frame) // 2):
-        raise DataError(
-            f"data set {name!r}: {len(classes)} classes in {len(frame)} rows; {target!r} is not a class label"
-        )
-    X, categories = _columns(frame.drop(columns=target), nominal, name, pd)
-    names = tuple(str(column) for column in frame.columns if column != target)
-    return Dataset(name, source, version, X, y, classes, names, categories)
+    if labels.isna().any() or not len(labels):
+        raise DataError(f"data set {name!r}: the target is missing in {labels.isna().sum()} of {len(labels)} rows")
+    if labels.nunique() > max(2, len(frame) // 2):
+        raise DataError(f"data set {name!r}: {labels.nunique()} classes in {len(frame)} rows are no class labels")
 
+    def column(label: Any) -> Column:
+        values = frame[label]
+        if label in nominal or not pd.api.types.is_numeric_dtype(values):
+            return str(label), *_coded(values)
+        return str(label), values.to_numpy(dtype=np.float64, na_value=np.nan), None
 
-def _columns(
-    features: Any, nominal: Collection[str], name: str, pd: Any
-) -> tuple[Any, tuple[tuple[str, ...] | None, ...]]:
-    """Return all columns as one float matrix, nominal ones as codes, and the categories of the nominal ones."""
-    kinds = features.dtypes.items()
-    is_number = np.array([c not in nominal and pd.api.types.is_numeric_dtype(kind) for c, kind in kinds], dtype=bool)
-    X = np.empty(features.shape)
-    X[:, is_number] = features.loc[:, is_number].to_numpy(dtype=np.float64, na_value=np.nan)
-    categories: list[tuple[str, ...] | None] = [None] * X.shape[1]
-    for j in np.flatnonzero(~is_number):
-        column = features.iloc[:, j]
-        if pd.api.types.is_datetime64_any_dtype(column) or pd.api.types.is_timedelta64_dtype(column):
-            raise DataError(f"data set {name!r}: column {features.columns[j]!r} is a time; turn it into a number first")
-        codes, categories[j] = _codes(column, pd)
-        X[:, j] = np.where(codes < 0, np.nan, codes)
-    return X, tuple(categories)
-
-
-def _codes(column: Any, pd: Any) -> tuple[Any, tuple[str, ...]]:
-    """Return codes (-1 is missing) and the sorted distinct values as text, whole floats as integers."""
-    codes, values = pd.factorize(column)
-    texts = [str(int(v)) if isinstance(v, float) and v.is_integer() else str(v) for v in values]
-    ordered = in_order(texts)
-    place = {text: code for code, text in enumerate(ordered)}
-    return np.array([place[text] for text in texts] + [-1])[codes], ordered
-
-
-@contextmanager
-def staged(final: Path) -> Iterator[Path]:
-    """Yield a path to write to, which is moved to ``final`` at the end; after an error ``final`` is unchanged.
-
-    The temporary name begins with a dot, unlike the names of data sets, so a half-written set is never read.
-    """
-    try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        room = Path(tempfile.mkdtemp(prefix=".part-", dir=final.parent))
-    except OSError as error:
-        raise _cannot_write(final, error) from error
-    try:
-        part = room / final.name
-        yield part
-        for file in part.iterdir() if part.is_dir() else [part]:
-            with file.open("rb+") as handle:
-                os.fsync(handle.fileno())
-        os.replace(part, final)
-    except OSError as error:
-        # A folder cannot replace a full one: another process was faster, and its copy is as good.
-        if not (final.is_dir() and part.is_dir()):
-            raise _cannot_write(final, error) from error
-    finally:
-        shutil.rmtree(room, ignore_errors=True)
-
-
-def _cannot_write(path: Path, error: OSError) -> DataError:
-    return DataError(
-        f"cannot write {path} ({error.strerror or error}); "
-        "set CLOSECALL_DATA (or the data directory option) to a directory that has free space and is writable"
-    )
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    return _dataset(map(column, frame.columns.drop(target)), labels, name, source, version)
 
 
 def from_sheet(sheet: Sheet) -> Dataset:
     """Convert a user's table to a `Dataset` of numbers and codes."""
-    pd, X = need_pandas(), np.empty((len(sheet.labels), len(sheet.columns)))
-    categories: list[tuple[str, ...] | None] = [None] * len(sheet.columns)
-    for j, column in enumerate(sheet.columns):
+    columns: list[Column] = []
+    for column in sheet.columns:
         values = sheet.frame[column.name]
-        if column.kind == "nominal":
-            codes, categories[j] = _codes(texts(values), pd)
-            X[:, j] = np.where(codes < 0, np.nan, codes)
-        else:
-            X[:, j] = numbers(values, column)
-    y, classes = _codes(pd.Series(sheet.labels), pd)
-    features = tuple(column.label for column in sheet.columns)
-    return Dataset(sheet.name, "file", "", X, y, classes, features, tuple(categories))
+        coded = _coded(texts(values)) if column.kind == "nominal" else (numbers(values, column), None)
+        columns.append((column.label, *coded))
+    return _dataset(columns, need_pandas().Series(sheet.labels), sheet.name, "file", "")
+
+
+def _dataset(columns: Iterable[Column], labels: Any, name: str, source: str, version: str) -> Dataset:
+    y, classes = _coded(labels)
+    names, values, categories = zip(*columns, strict=True)
+    return Dataset(name, source, version, np.column_stack(values), y, classes, names, categories)
+
+
+def _coded(column: Any) -> tuple[Array, tuple[str, ...]]:
+    """Return codes (NaN is missing) and the sorted distinct values as text, whole floats as integers."""
+    codes, values = need_pandas().factorize(column)
+    words = [str(int(v)) if isinstance(v, float) and v.is_integer() else str(v) for v in values]
+    ordered = in_order(words)
+    place = {word: code for code, word in enumerate(ordered)}
+    return np.array([*(place[word] for word in words), np.nan])[codes], ordered
+
+
+def keep(path: Path, content: str | bytes) -> None:
+    """Write a file of the data directory, completely or not at all."""
+    try:
+        write_whole(path, content)
+    except OSError as error:
+        raise DataError(
+            f"cannot write {path} ({error.strerror or error}); "
+            "set CLOSECALL_DATA (or the data directory option) to a directory that has free space and is writable"
+        ) from error

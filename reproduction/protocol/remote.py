@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import http.client
 import json
 import urllib.error
@@ -15,7 +17,7 @@ from closecall.table.read.dataset import DataError, NotAtHandError
 
 from .catalogue import PMLB94, PMLB_GONE, pmlb_today
 from .dataset import Dataset
-from .files import from_frame, read_bounded, read_table, sha256_of, staged
+from .files import from_frame, keep, read_bounded, read_table
 
 #: Seconds without an answer after which a download fails.
 TIMEOUT = 60
@@ -64,17 +66,17 @@ def fetch_pmlb(name: str, place: Path) -> None:
         raise not_at_hand(what, f"the download failed ({error})", urls[0], place) from error
     if raw is None:
         raise NotAtHandError(f"PMLB has no set {name!r}; https://epistasislab.github.io/pmlb lists all names")
-    with staged(place) as part:
-        part.write_bytes(raw)
-        try:
-            read_pmlb(name, part)
-        except DataError as error:
-            raise not_at_hand(what, f"the download cannot be used ({error})", urls[0], place) from error
+    try:
+        read_pmlb(name, place, raw)
+    except DataError as error:
+        raise not_at_hand(what, f"the download cannot be used ({error})", urls[0], place) from error
+    keep(place, raw)
 
 
-def read_pmlb(name: str, path: Path) -> Dataset:
+def read_pmlb(name: str, path: Path, packed: bytes | None = None) -> Dataset:
     """Read a PMLB file and check its size; the version states whether it is the edition of 2017."""
-    data = from_frame(read_table(path, "target"), "target", name=name, source="pmlb", version="unlisted")
+    frame = read_table(path, "target", packed=packed)
+    data = from_frame(frame, "target", name=name, source="pmlb", version="unlisted")
     expected = PMLB94[name][:2] if name in PMLB94 else _summary(name)
     found = data.X.shape
     if expected and found != expected:
@@ -99,7 +101,10 @@ def _summary(name: str) -> tuple[int, int] | None:
 
 
 def fetch_openml(data_id: int, place: Path) -> None:
-    """Download an OpenML data set with scikit-learn, which checks OpenML's MD5, and save it in the folder ``place``."""
+    """Download an OpenML data set with scikit-learn, which checks OpenML's MD5, and save it in the folder ``place``.
+
+    ``meta.json`` is written last: without it, the set is not there.
+    """
     address = f"https://www.openml.org/d/{data_id}"
     try:
         bunch = _from_openml(data_id)
@@ -110,17 +115,16 @@ def fetch_openml(data_id: int, place: Path) -> None:
         raise DataError(f"OpenML's data set {data_id} has {len(bunch.target_names or ())} targets; one is needed")
     frame = bunch.frame
     numeric = frame.select_dtypes("number").columns
-    with staged(place) as part:
-        part.mkdir()
-        frame.to_csv(part / "data.csv.gz", index=False)
-        meta = {
-            "name": str(bunch.details["name"]),
-            "version": str(bunch.details["version"]),
-            "target": bunch.target_names[0],
-            "nominal": [name for name in frame.columns if name not in numeric and name != bunch.target_names[0]],
-            "sha256": sha256_of(part / "data.csv.gz"),
-        }
-        (part / "meta.json").write_text(json.dumps(meta))
+    packed = gzip.compress(frame.to_csv(index=False).encode())
+    meta = {
+        "name": str(bunch.details["name"]),
+        "version": str(bunch.details["version"]),
+        "target": bunch.target_names[0],
+        "nominal": [name for name in frame.columns if name not in numeric and name != bunch.target_names[0]],
+        "sha256": hashlib.sha256(packed).hexdigest(),
+    }
+    keep(place / "data.csv.gz", packed)
+    keep(place / "meta.json", json.dumps(meta))
 
 
 def _from_openml(data_id: int) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import difflib
+import hashlib
+import json
 import os
 import re
 import sys
@@ -13,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from closecall._budget import Budget
 from closecall._names import lookup
 from closecall.table.read.dataset import DataError
 from closecall.table.read.files import SEPARATORS, expanded, suffix_of
@@ -22,7 +22,7 @@ from closecall.table.read.sheet import read_file
 from .catalogue import FAN8_FILES, OPENML100, PMLB94, PMLB_GONE, PMLB_OF_2017, SUITES, pmlb_today
 from .dataset import Dataset
 from .embedded import EMBEDDED, embedded
-from .files import from_frame, from_sheet, read_bytes, read_table, sha256_of
+from .files import csv_rows, from_frame, from_sheet, read_bytes, read_table
 from .remote import fetch_openml, fetch_pmlb, not_at_hand, read_pmlb
 
 #: Without separators or a leading dot, a name never leaves the data directory.
@@ -140,7 +140,7 @@ def _place(source: str, name: str, directory: Path) -> Path:
     else:
         task, data_id = _openml_ids(source, name)
         local = [] if task is None else [directory / "openml100" / f"{task}_{OPENML100[task][1]}.csv.gz"]
-        places = [*local, directory / "openml" / str(data_id)]
+        places = [*local, directory / "openml" / str(data_id) / "meta.json"]
     found = next((place for place in places if place.exists()), places[-1])
     if not found.resolve().is_relative_to(directory.resolve()):
         raise DataError(
@@ -181,11 +181,12 @@ def _load_openml(name: str, directory: Path, download: bool, source: str = "open
     place = _place(source, name, directory)
     if task is not None and place.suffix == ".gz":
         return _read_task(task, data_id, place)
+    folder = place.parent
     if not place.exists():
-        _need_download(download, f"OpenML's data set {data_id}", f"openml:{data_id}", place)
-        fetch_openml(data_id, place)
-    meta = _read_meta(place)
-    frame = read_table(place / "data.csv.gz", meta["target"], meta["nominal"])
+        _need_download(download, f"OpenML's data set {data_id}", f"openml:{data_id}", folder)
+        fetch_openml(data_id, folder)
+    meta = _read_meta(folder)
+    frame = read_table(folder / "data.csv.gz", meta["target"], meta["nominal"])
     version = f"{data_id}, version {meta['version']}"
     return from_frame(
         frame, meta["target"], name=meta["name"], source="openml", version=version, nominal=meta["nominal"]
@@ -208,20 +209,19 @@ def _read_task(task: int, data_id: int, path: Path) -> Dataset:
 
 def _side_table(path: Path, task: int) -> list[dict[str, str]]:
     """Return the lines of a table that belong to a task; none if there is no such table."""
-    lines = read_bytes(path).decode("utf-8", errors="replace").splitlines() if path.exists() else []
-    return [row for row in csv.DictReader(lines) if row.get("task_id") == str(task)]
+    return [row for row in csv_rows(path) if row["task_id"] == str(task)] if path.exists() else []
 
 
 def _read_meta(place: Path) -> dict[str, Any]:
     try:
-        meta: dict[str, Any] = Budget().parse(read_bytes(place / "meta.json", limit=1 << 24))
+        meta: dict[str, Any] = json.loads(read_bytes(place / "meta.json", limit=1 << 24))
         whole = (
-            meta["sha256"] == sha256_of(place / "data.csv.gz")
+            meta["sha256"] == hashlib.sha256((place / "data.csv.gz").read_bytes()).hexdigest()
             and all(isinstance(meta[key], str) for key in ("name", "version", "target"))
             and isinstance(meta["nominal"], list)
             and all(isinstance(name, str) for name in meta["nominal"])
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{place} is damaged ({error}); delete it and load the data set again") from error
     if not whole:
         raise DataError(f"{place} differs from the download; delete it and load the data set again")

@@ -12,7 +12,8 @@ from closecall._budget import Budget
 from closecall._names import Array
 from reproduction.protocol.grid import ROW
 
-from .schema import MAX_RECORD
+#: Bytes of a record after unpacking; one of the largest grid has about a thousand rows of 213 bytes.
+MAX_RECORD = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,7 @@ def pack(rows: Array) -> bytes:
 
 
 def unpack(data: bytes) -> Array:
-    """Return the rows that :func:`pack` packed, without pickle, from at most ``MAX_RECORD`` bytes.
-
-    A record of the largest grid has about a thousand rows of 213 bytes.
-    """
+    """Return the rows that :func:`pack` packed, without pickle, from at most ``MAX_RECORD`` bytes."""
     budget = Budget(MAX_RECORD)
     columns = read_arrays(io.BytesIO(data), budget)
     names = ROW.names or ()

@@ -20,22 +20,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from closecall._budget import Budget
 from closecall._signals import RunError
 from reproduction.protocol.plan import Cell, from_plain
 
 from .record import Record, pack, unpack
-from .schema import MAX_RECORD, SCHEMA_VERSION, connect, upgrade, version_of
+from .schema import SCHEMA_VERSION, connect, upgrade, version_of
 
-#: Characters of a run's request or environment; closecall writes at most some hundred thousand.
-MAX_REQUEST = 1 << 22
 #: SQLite's primary error codes -> what happened and what to do.
 _FAULTS = {
     sqlite3.SQLITE_FULL: "there is no room left on the disk of {path}: make room",
     sqlite3.SQLITE_IOERR: "the disk that holds {path} is failing or full: check it or make room",
     sqlite3.SQLITE_READONLY: "{path} cannot be written: change its permissions or choose another --out",
     sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened: make room, or make its folder readable and writable",
-    sqlite3.SQLITE_TOOBIG: "a row of {path} is larger than closecall writes: use another store, or another --out",
     sqlite3.SQLITE_CORRUPT: "{path} is damaged: set it aside and run the same command again, or try sqlite3's .recover",
     sqlite3.SQLITE_NOTADB: "{path} is damaged or not a result store: set it aside, or choose another --out",
     sqlite3.SQLITE_BUSY: "another process is using {path}: wait for it or end it",
@@ -151,10 +147,6 @@ class Store:
         found = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         wrong = "" if found == ("ok",) else found[0].splitlines()[-1]
         if not wrong:
-            query = "SELECT count(*) FROM runs WHERE max(length(request), length(environment)) > ?"
-            count = next(self._rows(query, [MAX_REQUEST]))[0]
-            wrong = f"{count} runs are larger than closecall writes" if count else ""
-        if not wrong:
             count = sum(bool(row[0]) and row[0] != digest(row[1:]) for query in _DIGESTED for row in self._rows(query))
             wrong = f"{count} records or runs differ from what was written" if count else ""
         if wrong:
@@ -171,7 +163,7 @@ class Store:
 
     @contextlib.contextmanager
     def understood(self) -> Iterator[None]:
-        """Turn errors caused by forged content into a :class:`StoreError`."""
+        """Turn errors caused by changed content into a :class:`StoreError`."""
         try:
             yield
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
@@ -219,9 +211,7 @@ class Store:
         """Write one record in one transaction."""
         if self._run is None:
             raise StoreError("call begin_run before adding the first record")
-        error = record.error.encode(
-            errors="backslashreplace"
-        ).decode()  # file names may contain bytes that are not text
+        error = record.error.encode(errors="backslashreplace").decode()  # file names may hold bytes that are not text
         values = [
             record.key, json.dumps(asdict(cell), sort_keys=True), record.status, error, json.dumps(record.notes),
             json.dumps(record.sizes), int(record.features), float(record.seconds), pack(record.rows),
@@ -253,7 +243,7 @@ class Store:
         """Return every cell with a record, finished or failed."""
         found = list(self._rows("SELECT cell FROM records"))
         with self.understood():
-            return [from_plain(Cell, Budget(MAX_RECORD).parse(text)) for (text,) in found]
+            return [from_plain(Cell, json.loads(text)) for (text,) in found]
 
     def records(self, keys: Iterable[str]) -> Iterator[Record]:
         """Yield the records of the finished cells among ``keys``, in the order given."""
@@ -262,11 +252,9 @@ class Store:
         for key in keys:
             for run, notes, sizes, features, seconds, rows in list(self._rows(query, [key])):
                 with self.understood():
-                    budget = Budget(MAX_RECORD)
-                    train, validation, test = map(int, budget.parse(sizes))
-                    notes, sizes = tuple(map(str, budget.parse(notes))), (train, validation, test)
-                    content = unpack(rows)
-                yield Record(key, "done", content, sizes, features, seconds, "", notes, run in compact)
+                    train, validation, test = map(int, json.loads(sizes))
+                    parts, texts, content = (train, validation, test), tuple(json.loads(notes)), unpack(rows)
+                yield Record(key, "done", content, parts, features, seconds, "", texts, run in compact)
 
     def written_by(self) -> dict[str, int]:
         """Return key -> the run that wrote it, for finished cells."""
@@ -282,9 +270,8 @@ class Store:
                    (SELECT count(*) FROM records WHERE run = runs.id) FROM runs ORDER BY id"""
         names = ("id", "started", "finished", "request", "environment", "records")
         found = [dict(zip(names, values, strict=True)) for values in self._rows(query)]
-        budget = Budget()
         with self.understood():
-            return [{**run, **{part: dict(budget.parse(run[part])) for part in RUN}} for run in found]
+            return [{**run, **{part: dict(json.loads(run[part])) for part in RUN}} for run in found]
 
     def close(self) -> None:
         """Close the file and release the lock."""

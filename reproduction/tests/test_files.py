@@ -15,7 +15,7 @@ from closecall.table.read import sheet
 from closecall.table.read.dataset import DataError
 from closecall.table.table import read
 from reproduction.protocol import load_dataset
-from reproduction.protocol.files import read_bytes, staged
+from reproduction.protocol.files import read_bytes
 
 pd = pytest.importorskip("pandas", reason="install closecall[bench]")
 
@@ -156,23 +156,6 @@ def test_parquet_bounds_and_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         load_dataset(path)
     pd.DataFrame({"a": pd.to_datetime(["2020-01-01", "2021-01-01"]), "target": [0, 1]}).to_parquet(path)
     assert load_dataset(path).X.ravel().tolist() == [18262, 18628]  # days since 1970
-
-
-def test_a_failed_write_keeps_what_was_there(tmp_path: Path) -> None:
-    place = write(tmp_path / "kept.csv", "old")
-
-    def half() -> None:
-        with staged(place) as part:
-            part.write_text("new")
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        half()
-    assert place.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [place]
-    with staged(place) as part:
-        part.write_text("new")
-    assert place.read_text() == "new"
 
 
 def test_without_pandas_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

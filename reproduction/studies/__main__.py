@@ -11,7 +11,7 @@ from pathlib import Path
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
-from .common import Experiment, Settings, read_csv, write_csv
+from .common import Experiment, Settings, page_of, read_csv, write_csv
 
 NAMES = ("classifiers", "referee", "level", "strength", "dirt")
 
@@ -30,7 +30,7 @@ def publish(found: Experiment, settings: Settings, *, page_only: bool = False) -
     if found.page is None:
         return csv
     page = settings.out / f"beyond-{found.name}.md"
-    page.write_text(found.page(read_csv(csv), folder / f"{found.name}.svg"))
+    page.write_text(page_of(found.name, found.page(read_csv(csv), folder / f"{found.name}.svg")))
     return page
 
 

@@ -50,12 +50,12 @@ class Settings:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment: how it runs, how its results become a table, and how the table becomes a page, if any."""
+    """An experiment: how it runs, how its results become a table, and the values on its page, if it has one."""
 
     name: str
     run: Callable[[Settings], None]
     table: Callable[[Settings], list[Row]]
-    page: Callable[[list[Row], Path], str] | None = None
+    page: Callable[[list[Row], Path], Row] | None = None
     splits: int = 10
 
 
@@ -307,12 +307,14 @@ def interval_chart(rows: Sequence[Row], title: str) -> Any:
     return alt.layer(line, bars, dots).properties(width=360, height=alt.Step(18))
 
 
-def made_by(name: str) -> str:
-    """Return the last line of a page: how it was made, and from what."""
-    return (
-        f"\n---\n\nThis page was made by `python -m reproduction.studies {name}` from "
+def page_of(name: str, values: Row) -> str:
+    """Return the page of a study with the values filled in, and how it was made."""
+    text = (Path(__file__).with_name("pages") / f"{name}.md").read_text(encoding="utf-8")
+    made = (
+        f"---\n\nThis page was made by `python -m reproduction.studies {name}` from "
         f"[beyond/{name}.csv](beyond/{name}.csv); `--page` regenerates the page from that table.\n"
     )
+    return f"{text.format_map(values)}\n{made}"
 
 
 def overall_table(found: Sequence[Row], labels: dict[str, str], base: str) -> str:

@@ -234,7 +234,7 @@ def _shown(row: Row, name: str = "") -> str:
     return f"{row[f'{name}gain']:+.1f} ({row[f'{name}low']:+.1f}, {row[f'{name}high']:+.1f})"
 
 
-def page(rows: Sequence[Row], figure: Path) -> str:
+def page(rows: Sequence[Row], figure: Path) -> Row:
     at = {(row["kind"], row["method"]): row for row in rows}
     gaps = [max(at[kind, name]["accuracy"] for name in RIVALS) - at[kind, OURS]["accuracy"] for kind in KINDS]
     header, (worst, where) = ["", *KINDS], max(zip(gaps, KINDS, strict=True))
@@ -248,49 +248,11 @@ def page(rows: Sequence[Row], figure: Path) -> str:
     ]  # fmt: skip
     cells = [at[kind, SQUASHED]["gain"] for kind in list(KINDS)[2:6]]
     far, clean = (_shown(at[kind, OURS], "squashed_") for kind in ("5 % far rows", "clean"))
-    return f"""# Dirty tables: the effects of squashing and close-k
-
-**Where single cells are wrong, squashing the columns improves the accuracy of logistic regression by
-{min(cells):+.1f} to {max(cells):+.1f} points. After squashing, close-k adds {far} points where whole rows are
-outliers, and {clean} on clean rows.** Compared with the best of clipping, cleanlab and an isolation forest, squashed
-close-k is {-worst:+.1f} points at worst ({where}).
-
-The study uses {int(rows[0]["sets"])} two-class PMLB sets with at least {int(rows[0]["splits"])} splits each.
-Three quarters of the rows are contaminated and used for training; the other quarter stays clean and is used for
-testing. Entries are gains over standardised LogisticRegressionCV in points, with 95 % intervals over the sets:
-
-
-{markdown(header, lines)}
-
-{markdown(header, more)}
-
-## How it was done
-
-The sets, the kinds of dirt and the settings were fixed before the run, with one exception: the bounds of
-`SquashingScaler` were chosen on half of these sets, for logistic regression, so its results may be a few tenths of a
-point too good. Ten splits of each set were planned, but fewer were run, so the intervals over sets are wider than
-necessary. CloseKClassifierCV and squashed close-k were run again after their search had changed, on the same splits
-with the same contamination; all other rows are those of the first run, which squashed logistic regression, run once
-more as a check, reproduces. The changes (the tenth of the rows farthest from the mean is used neither to select nor to
-evaluate challengers, and the guard) were developed on tables that are not among these sets, except that half of the
-sets, without any contamination, helped to choose the strength of the guard.
-
-Where close-k is behind the best of its rivals, the reason is its guard, not its fits: it replaces logistic regression
-only where the gain is clear on the contaminated rows. If 30 % of one class is flipped, the labels used for evaluation
-are as wrong as those used for training, and show only part of a gain. cleanlab and IsolationForest have no such guard,
-which costs them points on clean rows.
-
-- **Far rows**: 5 % additional rows, each ten times as far from a row of its own class as a row of the other class is.
-  **Far in one column**: 5 % of the cells of a random column are moved by 10 to 30 standard deviations in either
-  direction. **Entries**: 5 % of all cells are multiplied by 100 or set to -999. **One column**: 5 % of the cells of a
-  column are multiplied by 1,000. **Flips**: 20 % of all labels, or 30 % of those of a random class, are flipped.
-- LogisticRegressionCV has ten penalties and five folds. cleanlab's `CleanLearning` finds doubtful labels with plain
-  logistic regression, and IsolationForest finds outliers with its defaults; LogisticRegressionCV is then trained on the
-  remaining rows. Forests and boosting have scikit-learn's defaults and use the unscaled columns.
-- The contamination is random. Errors in real tables have causes, which may depend on the label.
-- [Results for each set](beyond/dirt-sets.csv.gz).
-
-{common.made_by("dirt")}"""
+    return {
+        "least": min(cells), "most": max(cells), "far": far, "clean": clean, "worst": -worst, "where": where,
+        "sets": int(rows[0]["sets"]), "splits": int(rows[0]["splits"]), "table": markdown(header, lines),
+        "more": markdown(header, more),
+    }  # fmt: skip
 
 
 EXPERIMENT = Experiment("dirt", run, table, page)

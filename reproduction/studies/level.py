@@ -30,7 +30,7 @@ from closecall.model_selection.folds import equal_rows, fold_pairs
 from closecall.paired import GUARD, STRICT, Comparison, Gain, compare, units_of
 from reproduction.protocol.stats import fraction_interval
 
-from .common import Array, Experiment, Row, Settings, lines_of, made_by, markdown, mean_error, resume, signed
+from .common import Array, Experiment, Row, Settings, lines_of, markdown, mean_error, resume, signed
 
 #: Runs of one record: each takes a fraction of a second.
 BATCH = 50
@@ -262,7 +262,7 @@ def table(settings: Settings) -> list[Row]:
     return found
 
 
-def page(rows: list[Row], figure: Path) -> str:
+def page(rows: list[Row], figure: Path) -> Row:
     most = max(rows, key=lambda row: row["taken"])
     rules = [row for row in rows if str(row["decides"]).endswith("rules")]
     near = sum(abs(row["gain"]) <= 2 * row["gain_se"] for row in rules)
@@ -272,26 +272,7 @@ def page(rows: list[Row], figure: Path) -> str:
         for row in rows
     ]  # fmt: skip
     header = ["rows", "who decides", "runs", "guard", "baseline left", "mean reported gain (points)"]
-    return "\n".join(
-        [
-            "# Guards on noise\n",
-            "**If the labels are independent of the columns, guards leave their baseline in at most "
-            f"{most['taken']:.1%} of the runs in each of {len(rows)} cases** (the largest share is that of "
-            f"{most['decides']}, {most['rows']}). "
-            f"The mean reported gain of rules is within two standard errors of 0 in {near} of {len(rules)} cases; by "
-            "chance it would be outside in one case out of twenty.\n",
-            "*Rules* predict the sign of one column each. They learn nothing, so the true gain over the baseline, "
-            "another column, is exactly 0. *Learners* are naive Bayes, the nearest neighbour and a tree against "
-            "logistic regression; *threshold* is the exact threshold of logistic regression, *close-k* the search "
-            "with three penalties. Gains of classifiers that learn need not be 0 on average: "
-            "[the folds](../statistics.md#what-a-guards-standard-error-is) reveal the class balance, and learners are "
-            "trained on the rows that are used to select among them. Tables have 400 rows; groups, if any, are passed "
-            "to the guard (both users and items). All other settings are defaults, and the seed of a run is its "
-            "number.\n",
-            markdown(header, lines),
-            made_by("level"),
-        ]
-    )
+    return {"most": most, "cases": len(rows), "near": near, "rules": len(rules), "table": markdown(header, lines)}
 
 
 EXPERIMENT = Experiment("level", run, table, page, splits=200)

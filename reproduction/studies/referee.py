@@ -186,7 +186,7 @@ def table(settings: Settings) -> list[Row]:
     ]  # fmt: skip
 
 
-def page(rows: list[Row], figure: Path) -> str:
+def page(rows: list[Row], figure: Path) -> Row:
     of_noise = {row["method"]: row for row in rows if row["set"] == "noise"}
     rows = [row for row in rows if row["set"] != "noise"]
     found = overall(rows, BASE)
@@ -195,38 +195,22 @@ def page(rows: list[Row], figure: Path) -> str:
     at = {row["method"]: row for row in found}
     single = [row for row in found if row["method"] not in (CHOICE, *OTHERS)]
     choice, best = at[CHOICE], max(single, key=lambda row: row["accuracy"])
-    ahead, default = float(choice["accuracy"] - best["accuracy"]), GUARD
-    return "\n".join(
-        [
-            "# Is the guarded choice worth it?\n",
-            f"**The guarded choice is a point or more better than the baseline on "
-            f"{of_sets(choice['up'], choice['sets'])} sets and a point or more worse on "
-            f"{of_sets(choice['down'], choice['sets'])}.** Its mean accuracy is {abs(ahead):.2f} points "
-            f"{'above' if ahead >= 0 else 'below'} that of {LABELS[best['method']]}, the best single contender. "
-            f"If the labels are pure noise ({SHAPE[0]} rows, {SHAPE[1]} columns), it leaves the baseline in "
-            f"{_often(of_noise[CHOICE])}.\n",
-            f"These figures are for the default, `guard={default:g}`. "
-            + " ".join(
-                f"With {guard:g}, computed from the same fits, it is a point better on "
-                f"{of_sets(at[name]['up'], at[name]['sets'])} sets and a point worse on "
-                f"{of_sets(at[name]['down'], at[name]['sets'])}, and on noise it leaves the baseline in "
-                f"{_often(of_noise[name])}."
-                for name, guard in OTHERS.items()
-            )
-            + "\n",
-            f"![Gains](beyond/{figure.name})\n",
-            common.overall_table(found, LABELS, BASE),
-            "\n## Set by set\n",
-            common.per_set_table(rows, METHODS, LABELS, BASE),
-            "\n## How it was measured\n",
-            "The study uses `GuardedClassifierCV` with LogisticRegressionCV as the baseline, three tuned challengers "
-            f"and default settings, on {found[0]['sets']:.0f} PMLB sets of all sizes, with at least "
-            f"{int(min(row['splits'] for row in rows))} splits of 75/25. The searches are tuned inside the "
-            f"folds: the baseline chooses among {len(ALPHAS)} penalties, the forest (out of bag) and "
-            "boosting among four settings each, and close-k has its defaults.\n",
-            common.made_by("referee"),
-        ]
+    ahead = float(choice["accuracy"] - best["accuracy"])
+    others = " ".join(
+        f"With {guard:g}, computed from the same fits, it is a point better on "
+        f"{of_sets(at[name]['up'], at[name]['sets'])} sets and a point worse on "
+        f"{of_sets(at[name]['down'], at[name]['sets'])}, and on noise it leaves the baseline in "
+        f"{_often(of_noise[name])}."
+        for name, guard in OTHERS.items()
     )
+    return {
+        "better": of_sets(choice["up"], choice["sets"]), "worse": of_sets(choice["down"], choice["sets"]),
+        "apart": abs(ahead), "side": "above" if ahead >= 0 else "below", "best": LABELS[best["method"]],
+        "shape": SHAPE, "noise": _often(of_noise[CHOICE]), "guard": GUARD, "others": others, "figure": figure.name,
+        "table": common.overall_table(found, LABELS, BASE),
+        "sets": common.per_set_table(rows, METHODS, LABELS, BASE), "count": found[0]["sets"],
+        "splits": int(min(row["splits"] for row in rows)), "penalties": len(ALPHAS),
+    }  # fmt: skip
 
 
 def _often(row: Row) -> str:

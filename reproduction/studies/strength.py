@@ -19,7 +19,7 @@ from closecall.paired import GUARD
 from reproduction.run.scores import title
 
 from . import referee
-from .common import FEWEST_ROWS, Experiment, Row, Settings, lines_of, made_by, markdown, pmlb_sets, resume, signed
+from .common import FEWEST_ROWS, Experiment, Row, Settings, lines_of, markdown, pmlb_sets, resume, signed
 from .generated import TROUBLES
 from .level import CASES, COMPARED, WEAKEST, Case, Runs, left, passed, runs_of
 from .referee import BASE, of_members, table_of
@@ -121,7 +121,7 @@ def _row(who: str, guard: float, lines: list[Row], noise: list[Runs]) -> Row:
     }  # fmt: skip
 
 
-def page(rows: list[Row], figure: Path) -> str:
+def page(rows: list[Row], figure: Path) -> Row:
     lines = [
         [f"`{WHO[row['who']]}`", f"{row['guard']:g}" + (" (chosen)" if row["chosen"] else ""), signed(row["mean"]),
          signed(row["real"]), signed(row["dirty"]), f"{row['better']:.0%}", f"{row['worse']:.1%}",
@@ -129,7 +129,7 @@ def page(rows: list[Row], figure: Path) -> str:
         for row in rows
     ]  # fmt: skip
     chosen = " and ".join(f"{row['guard']:g} for `{WHO[row['who']]}`" for row in rows if row["chosen"])
-    words = "; ".join(
+    studied = "; ".join(
         f"{row['sets']:.0f} sets for {WHO[row['who']]} ({row['tables']:.0f} tables over all splits) and "
         f"{row['cases']:.0f} cases of noise with at least {row['runs']:.0f} runs each"
         for row in rows if row["chosen"]
@@ -138,21 +138,10 @@ def page(rows: list[Row], figure: Path) -> str:
         "who decides", "guard", "mean gain (points)", "on PMLB sets", "on dirty tables", "a point better",
         "a point worse", "noise that passes",
     ]  # fmt: skip
-    return "\n".join(
-        [
-            "# How strong a guard should be\n",
-            f"**The rule chooses {chosen}.** It takes the strongest guard whose mean gain over the baseline is within "
-            f"{SAME:g} points of the largest, among guards that make at most {WORSE:.0%} of the sets a point worse and "
-            f"let at most {PASSES:.0%} of noise pass. The default is {GUARD:g}.\n",
-            markdown(header, lines),
-            f"\nThe study uses {words}. The sets are {GENERATED} generated tables and the PMLB sets whose names have a "
-            "SHA-256 hash that begins with an even byte; their splits are used on no other page. Three out of four "
-            "generated tables have outliers or flipped labels in the training rows (*dirty*). The noise is the case of "
-            "[guards on noise](beyond-level.md) that passes most often; it passes rarely whatever the guard, because a "
-            "challenger must also be better than guessing.\n",
-            made_by("strength"),
-        ]
-    )
+    return {
+        "chosen": chosen, "same": SAME, "worse": WORSE, "passes": PASSES, "guard": GUARD, "generated": GENERATED,
+        "table": markdown(header, lines), "studied": studied,
+    }  # fmt: skip
 
 
 EXPERIMENT = Experiment("strength", run, table, page, splits=2)

@@ -115,7 +115,9 @@ def test_pages_of_the_referees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     noise.append({"step": [9.0, 0.1, 1e6, 500, "rows", (), 0.1, 0.2]})  # is no better than guessing
     judged = {"referee": rows, "referee-noise": noise}
     monkeypatch.setattr(referee, "tables_of", lambda settings, store: judged[store])
-    page = tight(referee.page(referee.table(common.Settings(tmp_path)), tmp_path / "figure.svg"))
+    page = tight(
+        common.page_of("referee", referee.page(referee.table(common.Settings(tmp_path)), tmp_path / "figure.svg"))
+    )
     # The forest, 2 points better, is chosen where its gain exceeds the guard: on a and d, with 2 on a only.
     assert "better than the baseline on 2 of 4 sets and a point or more worse on 0 of 4" in page
     assert "is 1.00 points below that of tuned RandomForest" in page
@@ -163,7 +165,7 @@ def test_the_level_on_noise(tmp_path: Path) -> None:
     ]
     rows = level.table(stored(tmp_path, "level", lines))
     assert [(row["runs"], row["taken"], row["gain"]) for row in rows] == [(5, 0.2, 0.0)]
-    text = tight(level.page(rows, tmp_path / "figure.svg"))
+    text = tight(common.page_of("level", level.page(rows, tmp_path / "figure.svg")))
     assert "in at most 20.0% of the runs in each of 1 cases**" in text
     assert "(the largest share is that of 20 rules, independent)" in text
     assert "of rules is within two standard errors of 0 in 1 of 1 cases" in text
@@ -183,7 +185,7 @@ def test_the_strength_is_chosen_by_its_rule(tmp_path: Path) -> None:
     assert [row["noise"] for row in rows] == [0.1, 0.1, *[0.0] * (len(guards) - 2)]
     assert [row["mean"] for row in rows[:5]] == [3.5, 4.5, 4.5, 4.5, 0.0]
     assert [row["guard"] for row in rows if row["chosen"]] == [guards[3]]  # the strongest of those that gain as much
-    assert f"{guards[3]:g} (chosen)" in strength.page(rows, tmp_path / "figure.svg")
+    assert f"{guards[3]:g} (chosen)" in common.page_of("strength", strength.page(rows, tmp_path / "figure.svg"))
     found = strength.run_search({"generated": 2})
     assert len(found["step"]) == len(level.COMPARED)
     X, y, unseen, truth = strength.table_of({"generated": 5})

@@ -302,9 +302,9 @@ def import_(
 ) -> None:
     """Add exported cells to a store, so they are not run again; all of them or none."""
     with Store(output / "store.sqlite", write=True) as store:
-        done = import_folder(folder, store)
-    text = f"{done.added} cells added, {done.known} were already there, in {shown(output)}"
-    _answer({"kind": "imported", "added": done.added, "known": done.known}, text, as_json)
+        added, known = import_folder(folder, store)
+    text = f"{added} cells added, {known} were already there, in {shown(output)}"
+    _answer({"kind": "imported", "added": added, "known": known}, text, as_json)
 
 
 def publish(

@@ -87,7 +87,7 @@ def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
     parts = parts_of(sections)
     results = result_rows(parts)
     columns = _columns(results)
-    runs = [{**run, "environment": _environment(run["environment"])} for run in store.runs()]
+    runs = [{**run, "environment": _ENVIRONMENT | run["environment"]} for run in store.runs()]
     walks = read("walk.json", __package__)  # made by reproduction/tests/walk.py of commit 4bb2472
     choices = {
         name: list(dict.fromkeys(row[name] for row in results))
@@ -112,16 +112,8 @@ def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
 _ENVIRONMENT: dict[str, Any] = {"python": "", "platform": "", "cores": 0, "packages": {}, "blas": [], "revision": ""}
 
 
-def _environment(given: dict[str, Any]) -> dict[str, Any]:
-    return {name: given[name] if type(given.get(name)) is type(default) else default
-            for name, default in _ENVIRONMENT.items()}  # fmt: skip
-
-
 def _when(seconds: float) -> str:
-    try:
-        return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
-    except (ValueError, OverflowError, OSError):  # the clock was wrong, or the store is forged
-        return "unknown"
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def _charts(section: Section, number: int, folder: Path) -> Iterator[Chart]:

@@ -12,7 +12,7 @@ import re
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from closecall._budget import Budget, BudgetError
 from closecall.report.text import write_whole
@@ -26,13 +26,6 @@ RUNS = "runs.json"
 #: Options that concern the machine, not the result.
 _LOCAL = ("--out", "--data-dir", "--scheduler")
 Run = dict[str, Any]
-
-
-class Imported(NamedTuple):
-    """The result of an import."""
-
-    added: int  # cells
-    known: int  # cells that the store already had
 
 
 def command_line(arguments: Sequence[str]) -> list[str]:
@@ -181,8 +174,8 @@ def _read_runs(content: dict[str, Any]) -> list[Run]:
     return [{**{name: run[name] for name in kept}, "jobs": [jobs[i] for i in run["jobs"]]} for run in content["runs"]]
 
 
-def import_folder(folder: Path, store: Store) -> Imported:
-    """Add all cells of a folder to a store as finished records, or none of them.
+def import_folder(folder: Path, store: Store) -> tuple[int, int]:
+    """Add all cells of a folder to a store, or none; return how many were added, and how many it already had.
 
     Cells already finished in the store stay as they are, compact or complete; failed ones are replaced.
     """
@@ -200,7 +193,7 @@ def import_folder(folder: Path, store: Store) -> Imported:
             for line in mine:
                 store.add(line.cell, line.record)
             store.finish_run()
-    return Imported(len(new), len(lines) - len(new))
+    return len(new), len(lines) - len(new)
 
 
 def _identity(run: Run) -> str:

@@ -98,7 +98,7 @@ def test_what_is_done_is_not_run_again_and_travels(tmp_path: Path) -> None:
         export_store(store, tmp_path / "cells")
         whole = [replace(each, rows=choose(each.rows, "sound")) for each in store.records(c.key for c in job.cells())]
     with Store(tmp_path / "other.sqlite", write=True) as other:
-        assert import_folder(tmp_path / "cells", other).added == 3
+        assert import_folder(tmp_path / "cells", other)[0] == 3
         again = [replace(each, rows=choose(each.rows, "sound")) for each in other.records(c.key for c in job.cells())]
     assert sorr_records({NAME: whole}) == sorr_records({NAME: again})
     one = prepare(["exact01"], RunOptions(25), suite="embedded", only=[NAME], download=False)[0]

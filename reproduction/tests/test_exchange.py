@@ -21,7 +21,7 @@ from reproduction.protocol.grid import ROW, choose, k_grid
 from reproduction.protocol.plan import TARGETS, Cell, RunOptions, Size
 from reproduction.run.cell import run_cell
 from reproduction.run.compact import HEADER, PLACES, CompactError, spell, unspell
-from reproduction.run.exchange import RUNS, Imported, export_store, import_folder, read_folder
+from reproduction.run.exchange import RUNS, export_store, import_folder, read_folder
 from reproduction.run.jobs import Job, prepare
 from reproduction.run.record import Record
 from reproduction.run.run import drive
@@ -84,14 +84,14 @@ def exported(made: Path, tmp_path: Path) -> Path:
     return tmp_path / "files"
 
 
-def into(folder: Path, files: Path) -> Imported:
+def into(folder: Path, files: Path) -> tuple[int, int]:
     with Store(folder / "store.sqlite", write=True) as store:
         return import_folder(files, store)
 
 
 def test_tables_are_the_same_after_the_way_through_the_files(exported: Path, tmp_path: Path) -> None:
     job = job_of()
-    assert into(tmp_path / "second", exported) == Imported(12, 0)
+    assert into(tmp_path / "second", exported) == (12, 0)
     assert tables_of(tmp_path / "second", job) == tables_of(tmp_path / "first", job)
     with Store(tmp_path / "first" / "store.sqlite") as first, Store(tmp_path / "second" / "store.sqlite") as second:
         assert first.done() == second.done() == {cell.key for cell in job.cells()}
@@ -122,11 +122,11 @@ def test_files_are_the_same_for_the_same_results_and_say_nothing_of_the_machine(
 def test_import_is_idempotent_and_leaves_whole_records_alone(exported: Path, tmp_path: Path) -> None:
     into(tmp_path / "second", exported)
     before = (tmp_path / "second" / "store.sqlite").stat().st_size
-    assert into(tmp_path / "second", exported) == Imported(0, 12)
+    assert into(tmp_path / "second", exported) == (0, 12)
     with Store(tmp_path / "second" / "store.sqlite") as store:
         assert len(store.runs()) == 1
         assert (tmp_path / "second" / "store.sqlite").stat().st_size == before
-    assert into(tmp_path / "first", exported) == Imported(0, 12)
+    assert into(tmp_path / "first", exported) == (0, 12)
     with Store(tmp_path / "first" / "store.sqlite") as store:
         assert store.compact_runs() == set()
         assert not any(record.compact for record in store.records(store.done()))
@@ -138,7 +138,7 @@ def test_import_adds_to_what_is_there_and_replaces_failures(exported: Path, tmp_
     with Store(mixed / "store.sqlite", write=True) as store:
         store.begin_run({}, {})
         store.add(cells[5], Record(cells[5].key, "failed", error="its worker died"))
-    assert into(mixed, exported) == Imported(8, 4)
+    assert into(mixed, exported) == (8, 4)
     with Store(mixed / "store.sqlite") as store:
         compact = {record.key for record in store.records(store.done()) if record.compact}
         assert compact == {cell.key for cell in cells[4:]}

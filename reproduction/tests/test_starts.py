@@ -103,7 +103,7 @@ def test_cells_travel_beside_those_of_before(tmp_path: Path) -> None:
     campaign = read_campaign(tmp_path / "out")
     assert campaign.done() == {each.key for each in cells}
     with Store(tmp_path / "other.sqlite", write=True) as other:
-        assert import_folder(tmp_path / "out", other).added == 4
+        assert import_folder(tmp_path / "out", other)[0] == 4
     (job,) = [job for job in jobs_of(campaign) if job.target.name == "table3" and job.models == ("network",)]
     assert {each.recipe for each in job.cells()} == {3}  # as complete, and newer
     (scores,) = Archive(campaign).gather(job.cells())

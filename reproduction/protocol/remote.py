@@ -77,27 +77,16 @@ def read_pmlb(name: str, path: Path, packed: bytes | None = None) -> Dataset:
     """Read a PMLB file and check its size; the version states whether it is the edition of 2017."""
     frame = read_table(path, "target", packed=packed)
     data = from_frame(frame, "target", name=name, source="pmlb", version="unlisted")
-    expected = PMLB94[name][:2] if name in PMLB94 else _summary(name)
-    found = data.X.shape
-    if expected and found != expected:
+    if name not in PMLB94:
+        return data
+    expected, found = PMLB94[name][:2], data.X.shape
+    if found != expected:
         why = f"; {PMLB_GONE[name]}" if name in PMLB_GONE else ""
         raise DataError(
             f"PMLB's {name!r} should have {expected[0]} rows x {expected[1]} features but this file has "
             f"{found[0]} x {found[1]}{why}. Put the right file in its place, or load this one by its path"
         )
-    if name not in PMLB94:
-        return data
     return replace(data, version="2017" if data.checksum.startswith(PMLB94[name][2]) else "changed since 2017")
-
-
-def _summary(name: str) -> tuple[int, int] | None:
-    """Return the rows and features of a set according to the installed pmlb package, or None."""
-    try:
-        from pmlb.dataset_lists import df_summary
-    except ImportError:
-        return None
-    row = df_summary[df_summary["dataset"] == name]
-    return (int(row["n_instances"].iloc[0]), int(row["n_features"].iloc[0])) if len(row) else None
 
 
 def fetch_openml(data_id: int, place: Path) -> None:

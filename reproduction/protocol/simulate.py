@@ -28,7 +28,6 @@ def outliers(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple[
     >>> float(X[-1, 0]) in (10.0, -9.0), float(y[-1]) == (-1.0 if X[-1, 0] > 0 else 1.0)
     (True, True)
     """
-    _check(X, y, count)
     labels = rng.choice(y, count)
     own, other = np.empty(count, dtype=int), np.empty(count, dtype=int)
     for label in (-1, 1):
@@ -40,7 +39,6 @@ def outliers(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple[
 
 def imbalance(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """Append copies of random negatives, drawn with replacement (Figure 5 adds more than there are)."""
-    _check(X, y, count)
     rows = rng.choice(np.flatnonzero(y == -1), count)
     return np.concatenate([X, X[rows]]), np.concatenate([y, y[rows]])
 
@@ -50,23 +48,11 @@ def ambiguity(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple
 
     Every classifier is then right on one example of each pair and wrong on the other.
     """
-    _check(X, y, count)
     negatives = np.flatnonzero(y == -1)
     if count > len(negatives):
         raise DataError(f"{count} ambiguous copies requested, but there are only {len(negatives)} negatives to copy")
     rows = rng.choice(negatives, count, replace=False)
     return np.concatenate([X, X[rows]]), np.concatenate([y, -y[rows]])
-
-
-def _check(X: Array, y: Array, count: int) -> None:
-    if X.ndim != 2 or y.shape != X.shape[:1]:
-        raise DataError(
-            f"X of shape {X.shape} and y of shape {y.shape} do not match; pass (samples, features) and (samples,)"
-        )
-    if set(np.unique(y).tolist()) != {-1, 1}:
-        raise DataError(f"the labels must be -1 and +1, both present; got {np.unique(y)[:5].tolist()}")
-    if count < 0:
-        raise DataError(f"the number of points to add must be 0 or more; got {count}")
 
 
 @dataclass(frozen=True)

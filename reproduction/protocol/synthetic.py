@@ -45,8 +45,6 @@ def example1(n: int, far: float) -> tuple[Array, Array]:
     >>> X.ravel().tolist(), y.tolist()
     ([-1.0, -1.0, 1.0, 1.0, 100.0, -100.0], [-1.0, -1.0, 1.0, 1.0, -1.0, 1.0])
     """
-    if n < 1 or not np.isfinite(far) or far <= 0:
-        raise ValueError(f"Example 1 needs n >= 1 and a finite far > 0; got n={n}, far={far}")
     X = np.concatenate([np.full(n, -1.0), np.full(n, 1.0), [far, -far]])
     return X[:, None], np.concatenate([np.full(n, -1.0), np.full(n, 1.0), [-1.0, 1.0]])
 
@@ -56,8 +54,6 @@ def example2(n: int, seed: int | np.random.Generator) -> tuple[Array, Array]:
 
     The best accuracy in the population is 0.75, by predicting x > 0 as positive (the paper's text swaps the sides).
     """
-    if n < 1:
-        raise ValueError(f"Example 2 needs n >= 1; got {n}")
     rng = np.random.default_rng(seed)
     X = np.concatenate([rng.uniform(-1, 1, n), rng.uniform(0, 1, n)])
     return X[:, None], np.repeat([-1.0, 1.0], n)

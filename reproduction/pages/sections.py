@@ -22,9 +22,8 @@ from reproduction.run.record import Record
 from reproduction.run.scores import PAIR, Archive, Results, Scores, title
 
 from . import figure1, figures
-from .exact01 import exact01_shown
 from .figure5 import simulated, simulation_gains, simulation_table
-from .sorr import Found, sorr_shown
+from .others import Found, exact01_shown, sorr_shown
 from .tables import error_table, method_table, notes_on, suite_tables
 from .words import said
 
@@ -132,7 +131,8 @@ def _scatter(section: Section, archive: Archive) -> None:
         _draw(section, scores, "scatter", figures.scatter(scores))
 
 
-def _error_tables(section: Section, archive: Archive) -> None:
+def _figure3(section: Section, archive: Archive) -> None:
+    _scatter(section, archive)
     section.tables += [error_table(scores, loss) for scores in section.scores for loss in LOSSES]
 
 
@@ -247,7 +247,7 @@ _SIGNIFICANT, _POINTS = (partial(_suite, criteria=(name, "joint")) for name in (
 _PARTS: dict[str, tuple[Callable[[Section, Archive], None], ...]] = {
     "overview": (_suite, _scatter, _chosen), "figure1": (_figure1,), "examples": (_examples,),
     "figure2": (_figure2,), "table1": (_SIGNIFICANT,), "table2": (_SIGNIFICANT,), "table3": (_errors,),
-    "figure3": (_scatter, _error_tables), "figure4": (_chosen,), "figure5": (_figure5,), "table4": (_POINTS,),
+    "figure3": (_figure3,), "figure4": (_chosen,), "figure5": (_figure5,), "table4": (_POINTS,),
     "table5": (_POINTS,), "exact01": (partial(_beyond, shown=exact01_shown),),
     "sorr": (partial(_beyond, shown=sorr_shown),),
 }  # fmt: skip

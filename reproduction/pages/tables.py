@@ -46,13 +46,17 @@ def notes_on(scores: Scores) -> tuple[str, ...]:
 
 def _table(
     kind: str, heading: str, scores: Scores, loss: str, columns: Mapping[str, Column], records: Sequence[Row],
-    notes: Sequence[str] = (),
+    notes: Sequence[str] = (), rows: Sequence[tuple[str, ...]] | None = None,
 ) -> Table:  # fmt: skip
-    """Return a table for one loss, which is part of its name, heading and records."""
+    """Return a table for one loss, which is part of its name, heading and records; ``rows`` have a cell per method."""
     name = f"{kind}-{scores.protocol}-{scores.model}-{loss}"
     where = f"{scores.model}, {loss}, {scores.protocol} protocol"
     placed = [scores.where(loss) | record for record in records]
-    return table_of(name, f"{heading}: {where}", columns, placed, (*notes, *notes_on(scores)))
+    notes = (*notes, *notes_on(scores))
+    if rows is not None:
+        header = (*columns, *(LABELS[method] for method in METHODS))
+        return Table(name, f"{heading}: {where}", header, tuple(rows), tuple(placed), notes)
+    return table_of(name, f"{heading}: {where}", columns, placed, notes)
 
 
 def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable | None = None) -> Table:
@@ -71,10 +75,9 @@ def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable |
             f"Values in brackets are those of the paper's {published.name.replace('table', 'Table ')}, which are "
             f"consistent with {denominators} data sets."
         )
-    table = _table(criterion, f"Wins {CRITERION_WORDS[criterion]}", scores, loss, {}, records, notes)
     rows = [(LABELS[method], *map(_beside, fractions[i], theirs[i])) for i, method in enumerate(METHODS)]
-    header = ("beaten / by", *(LABELS[method] for method in METHODS))
-    return Table(table.name, table.title, header, tuple(rows), table.records, table.notes)
+    heading = f"Wins {CRITERION_WORDS[criterion]}"
+    return _table(criterion, heading, scores, loss, {"beaten / by": ""}, records, notes, rows)
 
 
 def _pair_record(
@@ -136,9 +139,7 @@ def error_table(scores: Scores, loss: str, *, published: bool = False) -> Table:
     ]
     if published and scores.datasets:
         notes.append(_claim(scores, loss))
-    table = _table("errors", "Test errors", scores, loss, {}, records, notes)
-    header = ("data set", *(LABELS[method] for method in METHODS))
-    return Table(table.name, table.title, header, tuple(rows), table.records, table.notes)
+    return _table("errors", "Test errors", scores, loss, {"data set": ""}, records, notes, rows)
 
 
 #: The paper's text on Table 3 compares close decay with average top-k.

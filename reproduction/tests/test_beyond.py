@@ -10,8 +10,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from gate.fault_helpers import inline
-from reproduction.pages.exact01 import exact01_shown
-from reproduction.pages.sorr import sorr_records, sorr_shown
+from reproduction.pages.others import exact01_shown, sorr_records, sorr_shown
 from reproduction.protocol import SUITES, beyond, load_dataset
 from reproduction.protocol.beyond import BOUND, EXACT, STUDIES
 from reproduction.protocol.grid import ROW, choose

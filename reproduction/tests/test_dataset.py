@@ -148,6 +148,6 @@ def frame_of(data: Dataset) -> Any:
 
     columns = {}
     for name, values, column in zip(data.feature_names, data.categories, data.X.T, strict=True):
-        named = [None if np.isnan(code) else values[int(code)] for code in column] if values is not None else column
-        columns[name] = pd.Series(named, dtype=float if values is None else object)
+        words = [None if np.isnan(code) else values[int(code)] for code in column] if values is not None else column
+        columns[name] = np.array(words, dtype=float if values is None else object)
     return pd.DataFrame(columns)

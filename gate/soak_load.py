@@ -15,12 +15,13 @@ from scipy import stats
 from gate.fault_helpers import children
 from reproduction.protocol.grid import ROW
 from reproduction.protocol.plan import Cell, Task, rng_for
-from reproduction.run.engines import Dask, Engine, Local
+from reproduction.run.engines import Engine, Local
 from reproduction.run.record import Record
 from reproduction.run.run import drive
 from reproduction.run.store import Store
+from reproduction.tests.helpers import Cluster
 
-ENGINES: dict[str, Engine] = {"local": Local(2), "dask": Dask(workers=2)}
+ENGINES: dict[str, Engine] = {"local": Local(2), "dask": Cluster()}
 #: Growth that is allowed for 1000 cells, in KB, when three standard errors are granted to it.
 SLOPE = 50.0
 #: Growth in all that is allowed after the first fifth, in KB, so that no leak hides in steps. A short run has hardly

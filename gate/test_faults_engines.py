@@ -220,25 +220,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def test_a_cluster_whose_workers_are_gone_is_replaced(monkeypatch: pytest.MonkeyPatch, importable: None) -> None:
-    """A nanny may give up on its worker on a crowded machine: the scheduler lives on, nobody runs the cells."""
-    pytest.importorskip("distributed", reason="needs distributed: pip install 'closecall[dask]'")
-    started: list[Any] = []
-    make, patience = Dask._cluster, execute.DESERTED
-
-    def cluster(self: Dask, distributed: Any) -> Any:
-        started.append(make(self, distributed))
-        first = len(started) == 1
-        if first:
-            started[0].scale(0)
-        # Only the first is given up soon: a crowded machine may need a while before the next one's worker answers.
-        monkeypatch.setattr(execute, "DESERTED", 1.0 if first else patience)
-        return started[-1]
-
-    monkeypatch.setattr(Dask, "_cluster", cluster)
-    happenings = list(Dask(workers=1)(tasks(1), toy))
-    assert len(started) == 2
-    assert [happening.kind for happening in happenings][-1] == "finished"
-    assert "the Dask workers went away with 1 cells to go" in happenings[0].detail

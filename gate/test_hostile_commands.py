@@ -39,7 +39,6 @@ from reproduction.pages.formats import Table, to_csv
 from reproduction.protocol.plan import Cell
 from reproduction.run import engines
 from reproduction.run.compact import spell, unspell
-from reproduction.run.engines import Dask, EngineError
 from reproduction.run.run import Event
 
 TABLE = "when,size,target\n" + "".join(f"{i % 9 + 1:02}.01.2024,{i % 7},{'ab'[i % 2]}\n" for i in range(60))
@@ -285,21 +284,6 @@ def test_charts_under_a_limit_are_refused_not_fatal(monkeypatch: pytest.MonkeyPa
     with pytest.raises(ValueError, match=r"the address space limited to 8192 MiB: lift the limit"):
         charts.draw({})
     assert "lift the limit" in check_packages()
-
-
-def test_a_nanny_that_dies_while_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    distributed = pytest.importorskip("distributed", reason="install closecall[dask]")
-    starts = []
-
-    def fail(**options: Any) -> None:
-        starts.append(options)
-        raise RuntimeError("Nanny failed to start worker process")
-
-    monkeypatch.setattr(distributed, "LocalCluster", fail)
-    work = Cell("embedded", "monk3", "c", 0, "linear", "sound", 10)
-    with pytest.raises(EngineError, match=r"did not start \(RuntimeError: Nanny failed.*the same command resumes"):
-        list(Dask(workers=1)([engines.Task(work, 1.0)], lambda cell: None))  # type: ignore[arg-type, return-value]
-    assert len(starts) == engines.ATTEMPTS
 
 
 def test_what_nobody_expected_is_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,9 +65,7 @@ def reproduce(
     download: Annotated[bool, typer.Option(help="Fetch data sets that are not available locally.")] = True,
     output: Out = RESULTS,
     workers: Annotated[int, typer.Option(help="Local processes.")] = os.cpu_count() or 1,
-    scheduler: Annotated[
-        str, typer.Option(help="Run on the Dask scheduler at this address, tcp://...; local starts one here.")
-    ] = "",
+    scheduler: Annotated[str, typer.Option(help="Run on the Dask scheduler at this address, tcp://...")] = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would run, what is done and what is missing.")
     ] = False,
@@ -93,8 +91,7 @@ def reproduce(
     if dry_run:
         _say_plan(jobs, output, as_json)
     else:
-        local = Dask("", workers) if scheduler == "local" else Local(workers)
-        engine = Dask(scheduler) if scheduler not in ("", "local") else local
+        engine = Dask(scheduler) if scheduler else Local(workers)
         raise typer.Exit(_run(jobs, engine, data_dir, output, as_json))
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import multiprocessing
 import os
 import queue
@@ -35,20 +34,10 @@ from .record import Record
 ATTEMPTS = 3
 #: Seconds to wait for a scheduler that has disappeared, and for the first answer of one.
 PATIENCE, FIRST_SIGN = 600.0, 30.0
-#: Seconds without any worker after which our own cluster is replaced.
-DESERTED = 60.0
 #: Cells submitted to a Dask scheduler at a time: more than the cores of any cluster, few enough for its memory; and
 #: how many are submitted together.
 WINDOW, BATCH = 1000, 50
-#: Settings of our own Dask cluster: its profilers and monitors keep up to an hour of samples, measured at 40 KB a
-#: second in a worker and 20 in the driver.
-_FORGETFUL = {
-    "distributed.worker.profile.enabled": False,
-    "distributed.admin.system-monitor.log-length": 100,
-    "distributed.admin.low-level-log-length": 100,
-}
 _RESUMES = "finished work is kept; the same command resumes"
-_FEWER = f"use fewer --workers, or leave --scheduler out; {_RESUMES}"
 
 Work = Callable[[Cell], Record]
 
@@ -200,62 +189,36 @@ class Local:
 
 @dataclass(frozen=True)
 class Dask:
-    """A Dask cluster, which reruns the cell of a killed worker by itself.
+    """A Dask cluster of your own, which reruns the cell of a killed worker by itself.
 
     Workers on other machines need the same closecall and the data directory under the same path.
     """
 
-    address: str = ""  # of a scheduler, such as ``tcp://host:8786``; by default a cluster is started on this machine
-    workers: int = 1  # of that cluster
+    address: str  # of a scheduler, such as ``tcp://host:8786``
 
     def __call__(self, tasks: Sequence[Task], work: Work) -> Generator[Happening, None, None]:
-        if not tasks:
-            return
-        distributed = _need_distributed()
-        todo = {task.cell.key: task for task in tasks}
-        patience, barren = FIRST_SIGN, 0
+        try:
+            import distributed
+        except ImportError as error:
+            raise ImportError("running on Dask needs the package distributed: pip install 'closecall[dask]'") from error
+        todo, patience = {task.cell.key: task for task in tasks}, FIRST_SIGN
         while todo:
-            before = len(todo)
-            with contextlib.nullcontext(self.address) if self.address else self._cluster(distributed) as where:
-                client = _connect(distributed, where, patience)
-                # A remote cluster may get new workers at any time; ours does not.
-                alone = math.inf if self.address else DESERTED
-                with client, contextlib.suppress(_SchedulerGone):
-                    for happening in _stream(distributed, client, list(todo.values()), work, alone):
-                        if happening.kind == "finished":
-                            del todo[happening.task.cell.key]
-                        yield happening
+            with _connect(distributed, self.address, patience) as client, contextlib.suppress(_SchedulerGone):
+                for happening in _stream(distributed, client, list(todo.values()), work):
+                    if happening.kind == "finished":
+                        del todo[happening.task.cell.key]
+                    yield happening
             if todo:
-                barren = barren + 1 if len(todo) == before else 0
-                if not self.address and barren == ATTEMPTS:
-                    raise EngineError(f"no Dask worker stayed alive in {ATTEMPTS} clusters; {_FEWER}")
                 patience = PATIENCE
-                gone = f"with {len(todo)} cells to go; " + ("waiting for it" if self.address else "starting others")
-                what = "the Dask scheduler" if self.address else "the Dask workers"
-                yield Happening("lost", next(iter(todo.values())), detail=f"{what} went away {gone}")
-
-    def _cluster(self, distributed: Any) -> Any:
-        import dask
-
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                with dask.config.set(_FORGETFUL):  # for the scheduler, which runs in this process
-                    return distributed.LocalCluster(
-                        n_workers=self.workers, threads_per_worker=1, processes=True, host="127.0.0.1",
-                        dashboard_address="127.0.0.1:0", scheduler_kwargs={"allowed_failures": ATTEMPTS - 1},
-                        config=_FORGETFUL,
-                    )  # fmt: skip
-            except Exception as error:  # a worker that dies while it starts raises many kinds of errors
-                if attempt == ATTEMPTS:
-                    why = f"the Dask workers did not start ({type(error).__name__}: {error})"
-                    raise EngineError(f"{why}; {_FEWER}") from error
+                detail = f"the Dask scheduler went away with {len(todo)} cells to go; waiting for it"
+                yield Happening("lost", next(iter(todo.values())), detail=detail)
 
 
 class _SchedulerGone(Exception):
     """The connection to the scheduler is lost, with all its tasks."""
 
 
-def _connect(distributed: Any, where: Any, patience: float) -> Any:
+def _connect(distributed: Any, where: str, patience: float) -> Any:
     end = time.monotonic() + patience
     while True:
         try:
@@ -267,9 +230,9 @@ def _connect(distributed: Any, where: Any, patience: float) -> Any:
             time.sleep(1)
 
 
-def _stream(distributed: Any, client: Any, tasks: Sequence[Task], work: Work, alone: float) -> Iterator[Happening]:
+def _stream(distributed: Any, client: Any, tasks: Sequence[Task], work: Work) -> Iterator[Happening]:
     suspects: list[Task] = []
-    for task, found in _submit(distributed, client, tasks, work, alone):
+    for task, found in _submit(distributed, client, tasks, work):
         if isinstance(found, Record):
             yield Happening("finished", task, found)
         else:
@@ -277,7 +240,7 @@ def _stream(distributed: Any, client: Any, tasks: Sequence[Task], work: Work, al
             yield Happening("lost", task)
     # Dask blames every task that was queued on a worker when it died. Run alone, only the guilty one fails again.
     for suspect in suspects:
-        for task, found in _submit(distributed, client, [suspect], work, alone):
+        for task, found in _submit(distributed, client, [suspect], work):
             if isinstance(found, distributed.KilledWorker):
                 found = _killed(task.cell, "on Dask, even when it ran alone")
             elif not isinstance(found, Record):
@@ -286,7 +249,7 @@ def _stream(distributed: Any, client: Any, tasks: Sequence[Task], work: Work, al
 
 
 def _submit(
-    distributed: Any, client: Any, tasks: Sequence[Task], work: Work, alone: float
+    distributed: Any, client: Any, tasks: Sequence[Task], work: Work
 ) -> Iterator[tuple[Task, Record | Exception]]:
     """Yield records as they arrive, and an exception for a task that Dask could not finish."""
     run = uuid.uuid4().hex  # a scheduler remembers keys that failed; a new run needs its own
@@ -307,7 +270,7 @@ def _submit(
                     future.add_done_callback(ready.put)
             if not futures:
                 return
-            future = _next(ready, client, alone)
+            future = _next(ready, client)
             found: Record | Exception = future.result()
         except _SchedulerGone:
             raise
@@ -330,21 +293,10 @@ def _ends(client: Any, seconds: float = 2.0) -> bool:
     return bool(client.status != "running")
 
 
-def _next(ready: queue.SimpleQueue[Any], client: Any, alone: float) -> Any:
+def _next(ready: queue.SimpleQueue[Any], client: Any) -> Any:
     """Return the next finished future; a scheduler that shuts down leaves its futures pending, so it is checked."""
-    last = time.monotonic()
     while True:
         with contextlib.suppress(queue.Empty):
             return ready.get(timeout=2)
-        if client.status != "running" or time.monotonic() > last + alone:
+        if client.status != "running":
             raise _SchedulerGone
-        if alone < math.inf and client.nthreads():
-            last = time.monotonic()
-
-
-def _need_distributed() -> Any:
-    try:
-        import distributed
-    except ImportError as error:
-        raise ImportError("running on Dask needs the package distributed: pip install 'closecall[dask]'") from error
-    return distributed

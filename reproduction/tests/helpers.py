@@ -4,7 +4,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from reproduction.protocol.dataset import PARTS
 from reproduction.protocol.grid import ROW
 from reproduction.protocol.plan import Cell, Task, rng_for
 from reproduction.protocol.published import LOSSES, METHODS
-from reproduction.run.engines import Dask, Local
+from reproduction.run.engines import ATTEMPTS, Dask, Happening, Local, Work
 from reproduction.run.record import Record
 from reproduction.run.run import drive
 from reproduction.run.scores import ALL_METHODS, Hole, Scores
@@ -76,10 +77,36 @@ def level_records(levels: Sequence[int], methods: Sequence[str] = METHODS, **val
     ]  # fmt: skip
 
 
+#: The profilers and monitors of a cluster keep up to an hour of samples, measured at 40 KB a second in a worker and 20
+#: in the driver.
+FORGETFUL = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.system-monitor.log-length": 100,
+    "distributed.admin.low-level-log-length": 100,
+}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The Dask engine with a scheduler in this process and workers on this machine."""
+
+    workers: int = 2
+
+    def __call__(self, tasks: Sequence[Task], work: Work) -> Generator[Happening, None, None]:
+        import dask
+        import distributed
+
+        with dask.config.set(FORGETFUL), distributed.LocalCluster(
+            n_workers=self.workers, threads_per_worker=1, processes=True, host="127.0.0.1", config=FORGETFUL,
+            dashboard_address="127.0.0.1:0", scheduler_kwargs={"allowed_failures": ATTEMPTS - 1},
+        ) as cluster:  # fmt: skip
+            yield from Dask(cluster.scheduler_address)(tasks, work)
+
+
 def main(path: str, engine: str, count: str, workers: str = "2") -> None:
     """Drive ``count`` cells into the store at ``path`` and print each event as JSON."""
     with Store(path, write=True) as store:
-        chosen = {"local": Local(int(workers)), "dask": Dask(workers=2)}[engine]
+        chosen = {"local": Local(int(workers)), "dask": Cluster()}[engine]
         for event in drive(tasks(int(count)), store, chosen, work, {"target": "test"}):
             print(event.as_json(), flush=True)
 

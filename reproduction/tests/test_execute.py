@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reproduction.run.engines import ATTEMPTS, Dask, Engine, Local
+from reproduction.run.engines import ATTEMPTS, Engine, Local
 from reproduction.run.run import Event, drive
 from reproduction.run.store import Store
-from reproduction.tests.helpers import tasks, toy_rows, work
+from reproduction.tests.helpers import Cluster, tasks, toy_rows, work
 from tests import ROOT
 
 
@@ -67,18 +67,18 @@ def test_an_exception_is_a_failed_cell_that_the_next_run_tries_again(folder: Pat
     assert set(begun(folder).values()) == {2}
 
 
-@pytest.mark.parametrize("engine", [Local(2), Dask(workers=2)], ids=["local", "dask"])
+@pytest.mark.parametrize("engine", [Local(2), Cluster()], ids=["local", "dask"])
 def test_a_killed_workers_cell_runs_again(folder: Path, engine: Engine) -> None:
-    if isinstance(engine, Dask):
+    if isinstance(engine, Cluster):
         pytest.importorskip("distributed", reason="install closecall[dask]")
     events = run(folder, engine, "deadly-once", 4)
     assert events[-1].done == 4
     assert begun(folder)[tasks(4, "deadly-once")[1].cell.key] >= 2
 
 
-@pytest.mark.parametrize("engine", [Local(2), Dask(workers=2)], ids=["local", "dask"])
+@pytest.mark.parametrize("engine", [Local(2), Cluster()], ids=["local", "dask"])
 def test_a_cell_that_always_kills_fails_and_the_rest_goes_on(folder: Path, engine: Engine) -> None:
-    if isinstance(engine, Dask):
+    if isinstance(engine, Cluster):
         pytest.importorskip("distributed", reason="install closecall[dask]")
     events = run(folder, engine, "deadly", 4)
     assert (events[-1].done, events[-1].failed) == (3, 1), [event.detail for event in events]

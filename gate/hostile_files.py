@@ -108,7 +108,7 @@ def attack_tables(seed: int) -> str:
 
 
 def _use(data: Any) -> None:
-    if len(data.checksum) != 64:
+    if len(data.checksum) != 64 or len(data.frame()) != len(data.y):
         raise Finding(f"{data.name}: a data set that is not whole")
     (encoded,) = data.encode(np.arange(len(data.y)))
     if not np.isfinite(encoded).all():

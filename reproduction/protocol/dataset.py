@@ -9,11 +9,12 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from closecall._names import Array
-from closecall.table.read.dataset import MATRIX_BYTES, DataError
+from closecall.table.read.dataset import MATRIX_BYTES, DataError, need_pandas
 from closecall.table.read.encode import encoded, mean_of
 
 
@@ -150,6 +151,19 @@ class Dataset:
         if not width:
             return tuple(np.empty((len(part), 0)) for part in parts)
         return tuple(np.hstack([encoded(part[:, j], *plan) for j, plan in enumerate(plans)]) for part in parts)
+
+    def frame(self) -> Any:
+        """Return the features as a pandas frame, with nominal columns as strings."""
+        pd = need_pandas()
+        columns = {}
+        for j, (name, values) in enumerate(zip(self.feature_names, self.categories, strict=True)):
+            known = ~np.isnan(self.X[:, j])
+            column = self.X[:, j]
+            if values is not None:
+                column = np.full(len(column), None, dtype=object)
+                column[known] = np.array(values, dtype=object)[self.X[known, j].astype(int)]
+            columns[name] = column
+        return pd.DataFrame(columns)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def test_encode_agrees_with_scikit_learn(seed: int) -> None:
         SimpleImputer(strategy="most_frequent"),
         OneHotEncoder(handle_unknown="ignore", sparse_output=False),
     )
-    frame = frame_of(data)
+    frame = data.frame()
     peer = make_column_transformer((numbers, ["u", "v"]), (names, ["bit", "letter"]))
     wanted = [peer.fit(frame.iloc[train]).transform(frame.iloc[rows]) for rows in (train, rest)]
     # scikit-learn keeps both columns of a pair; ours keeps the second.
@@ -142,12 +142,9 @@ def test_refusals(changes: dict[str, Any], match: str) -> None:
         make(**changes)
 
 
-def frame_of(data: Dataset) -> Any:
-    """Return the features as a pandas frame, with nominal columns as strings."""
-    import pandas as pd
-
-    columns = {}
-    for name, values, column in zip(data.feature_names, data.categories, data.X.T, strict=True):
-        words = [None if np.isnan(code) else values[int(code)] for code in column] if values is not None else column
-        columns[name] = np.array(words, dtype=float if values is None else object)
-    return pd.DataFrame(columns)
+def test_frame_spells_categories() -> None:
+    pytest.importorskip("pandas")
+    frame = make().frame()
+    assert list(frame.columns) == ["u", "v", "bit", "letter"]
+    assert frame["letter"].iloc[:2].tolist() == ["c", "d"]
+    assert (frame["bit"].isna() == np.isnan(make().X[:, 2])).all()

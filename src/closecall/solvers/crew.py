@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -28,34 +27,22 @@ class Crew:
         """Return the result for each part, in order; raise the first failure when all threads have stopped."""
         if self.threads == 1 or len(parts) == 1:
             return [task(part) for part in parts]
-        results: dict[int, Any] = {}
-        failures: list[BaseException] = []
-        todo = deque(enumerate(parts))
 
-        def work() -> None:
-            with np.errstate(all="ignore"), contextlib.suppress(IndexError):  # each thread has its own error state
-                while not self.stopped.is_set():
-                    number, part = todo.popleft()
-                    try:
-                        results[number] = task(part)
-                    except BaseException as error:
-                        failures.append(error)
-                        self.stopped.set()  # the others check it before each part
+        def work(part: Any) -> Any:
+            try:
+                with np.errstate(all="ignore"):  # each thread has its own error state
+                    return None if self.stopped.is_set() else task(part)
+            except BaseException:
+                self.stopped.set()  # the others check it before each part
+                raise
 
-        threads = [threading.Thread(target=work, daemon=True) for _ in range(min(self.threads, os.cpu_count() or 1))]
-        try:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                while thread.is_alive():
-                    # With a timeout: a signal received by another thread does not wake this one, which must handle it.
-                    thread.join(0.1)
-        except BaseException:
-            self.stopped.set()  # Ctrl-C reaches the main thread only; the workers check this flag
-            for thread in threads:
-                if thread.is_alive():
-                    thread.join()
-            raise
-        if failures:
-            raise failures[0]
-        return [results[number] for number in range(len(parts))]
+        with ThreadPoolExecutor(min(self.threads, os.cpu_count() or 1)) as pool:  # waits for its threads
+            futures = [pool.submit(work, part) for part in parts]
+            try:
+                # With a timeout: a signal received by another thread does not wake this one, which must handle it.
+                while wait(futures, timeout=0.1).not_done:
+                    pass
+            except BaseException:
+                self.stopped.set()  # Ctrl-C reaches the main thread only; the workers check this flag
+                raise
+        return [future.result() for future in futures]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -261,7 +260,7 @@ class Selection:
 
 
 def ranked(spots: list[Spot]) -> list[Spot]:
-    """Sort the ends of paths by errors, then by the value at their cut; duplicates come last."""
+    """Return the distinct ends of paths, sorted by errors, then by the value at their cut."""
     errors, values = (
         # Relative to the largest: masses have any unit, and rounding must not decide the order.
         np.round(part / max(part.max(), 1e-300), digits).tolist()
@@ -270,10 +269,9 @@ def ranked(spots: list[Spot]) -> list[Spot]:
             (np.array([spot.value / max(spot.cut, 1e-300) for spot in spots]), 6),
         )
     )
-    keys = [*zip(errors, values, strict=True)]
-    order = sorted(range(len(spots)), key=keys.__getitem__)
-    repeats = [place for before, place in pairwise(order) if keys[before] == keys[place]]
-    return [spots[place] for place in order if place not in repeats] + [spots[place] for place in repeats]
+    places = reversed(range(len(spots)))  # of equal ends, the first one is kept
+    distinct = {(errors[place], values[place]): spots[place] for place in places}
+    return [distinct[key] for key in sorted(distinct)]
 
 
 def polish(engine: Engine, problems: list[Problem], fold_of: Array, coef: Array, intercept: Array, tol: float) -> Array:

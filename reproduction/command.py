@@ -14,15 +14,16 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from closecall.cli.console import DataDir, Json, err, out, plain, print_grid, say, words
+from closecall.cli.console import Json, err, out, plain, print_grid, say, words
 from closecall.cli.exits import COMPLETE, FAILED, INCOMPLETE
-from closecall.report.text import shown, write_whole
+from closecall.report.text import shown
 from reproduction.pages.formats import Table
 from reproduction.pages.tables import gain_table, method_table
 from reproduction.protocol import SUITES, data_directory, plan
 from reproduction.protocol.plan import SPLITS, TARGETS, RunOptions
 from reproduction.protocol.published import LOSSES
 from reproduction.run.engines import Dask, Engine, Local
+from reproduction.protocol.files import write_whole
 from reproduction.run.exchange import export_store, import_folder
 from reproduction.run.jobs import Job, prepare
 from reproduction.run.run import Event, drive
@@ -34,6 +35,7 @@ _TROUBLES = 20
 #: How many missing data sets are explained one by one; the report explains all of them.
 _HOLES = 3
 RESULTS = Path("closecall-results")
+DataDir = Annotated[str | None, typer.Option(help="Data directory; default: CLOSECALL_DATA, or the user's cache.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the result store, tables, figures and report.")]
 
 

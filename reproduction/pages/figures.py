@@ -12,7 +12,6 @@ from closecall.report.charts import (
     COLOURS,
     by_significance,
     chart_of,
-    dots,
     significance,
     tips,
 )  # fmt: skip
@@ -23,6 +22,12 @@ from reproduction.protocol.published import LOSSES, METHODS
 from reproduction.run.scores import PAIR, Scores, title
 
 LOSS_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
+
+
+def dots(records: Sequence[Row], *, size: int, opacity: float | None = None, **encodings: Any) -> Any:
+    """Return a chart with a filled point for each record."""
+    look = {} if opacity is None else {"opacity": opacity}
+    return chart_of(records).mark_point(filled=True, size=size, **look).encode(**encodings)
 
 
 def dashed_line(records: Sequence[Row], x: Any, y: Any) -> Any:

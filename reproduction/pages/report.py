@@ -10,10 +10,10 @@ from typing import Any
 
 from closecall.report import charts
 from closecall.report.html import Chart, place, read, render, to_json
-from closecall.report.text import write_whole
 from reproduction.pages.blocks import Block, Fold, Heading, Items, Paragraph, Picture
 from reproduction.pages.formats import to_csv, to_markdown
 from reproduction.run.campaign import stored_jobs
+from reproduction.protocol.files import write_whole
 from reproduction.run.jobs import Job
 from reproduction.run.scores import Archive
 from reproduction.run.store import Store
@@ -108,7 +108,7 @@ def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
     )  # fmt: skip
 
 
-#: The fields of a run's environment (:mod:`closecall.report.environment`) with their defaults.
+#: The fields of a run's environment (:mod:`reproduction.run.environment`) with their defaults.
 _ENVIRONMENT: dict[str, Any] = {"python": "", "platform": "", "cores": 0, "packages": {}, "blas": [], "revision": ""}
 
 

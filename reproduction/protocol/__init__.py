@@ -5,10 +5,11 @@ those that are available locally. `synthetic` draws the sets of the paper's Figu
 set harder as in Figure 5.
 """
 
-from closecall.table.read.dataset import DataError, NotAtHandError
+from closecall.table.read.dataset import DataError
 
 from .catalogue import SUITES
 from .dataset import Dataset
+from .remote import NotAtHandError
 from .sources import available, data_directory, load_dataset
 
 __all__ = ["SUITES", "DataError", "Dataset", "NotAtHandError", "available", "data_directory", "load_dataset"]

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from closecall._names import Array
+from closecall.aggregates import get_aggregate
 from closecall.objective import Problem
 from closecall.solvers import solve
-from closecall.table.compare import looks_at
-from closecall.table.read.encode import moments
+from closecall.table.preprocess import moments
 from closecall.theory import minimum_errors
 from reproduction.protocol.dataset import PARTS, Dataset, Division
 from reproduction.protocol.grid import rows_of, score_linear
@@ -70,6 +70,19 @@ def _solved(division: Division, problems: list[Problem], steps: int, dtype: type
     score_linear(rows, found.coef, found.intercept, division)
     rows["objective"], rows["n_iter"], rows["converged"] = found.objective, found.n_iter, found.converged
     return rows, found.coef
+
+
+def looks_at(problem: Problem, n: int) -> float:
+    """Return how many of n examples a problem's aggregate uses.
+
+    Examples
+    --------
+    >>> [looks_at(Problem("logistic", name, 20, 1.0), 100) for name in ("average", "maximal", "close")]
+    [100.0, 1.0, 20.0]
+    """
+    aggregate = get_aggregate(problem.aggregate)
+    k, m = aggregate.counts(problem.k, problem.m, float(n))
+    return k - m if aggregate.takes else float(aggregate.weights(np.arange(n, dtype=float), threshold=0.0).sum())
 
 
 def _range_rows(division: Division, steps: int) -> Array:

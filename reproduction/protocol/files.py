@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from closecall._budget import LIMIT, Budget, BudgetError, Readable
+from closecall._files import whole_file
 from closecall._names import Array
-from closecall.report.text import write_whole
 from closecall.table.read.columns import numbers, texts
 from closecall.table.read.dataset import DataError, in_order, need_pandas
 from closecall.table.read.files import SEPARATORS, suffix_of
@@ -25,6 +25,14 @@ from .dataset import Dataset
 
 #: The name of a column, its numbers or codes (NaN is missing), and the meaning of the codes, if any.
 Column = tuple[str, Array, tuple[str, ...] | None]
+
+
+def write_whole(path: Path, content: str | bytes) -> Path:
+    """Write a file completely or not at all, creating its folder; invalid characters are escaped."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as file:
+        file.write(content if isinstance(content, bytes) else content.encode(errors="backslashreplace"))
+    return path
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from closecall._names import Array
-from closecall.aggregates import get_aggregate
+from closecall.aggregates import AGGREGATES, get_aggregate
 from closecall.objective import Problem
-from closecall.report import labels
 
 from .dataset import PARTS, Division
 from .protocol import get_protocol
@@ -73,7 +72,13 @@ BASELINES = {
 #: ``average`` with as many random starts of its network as ``close_decay`` has settings.
 EQUAL_STARTS = "average_equal_starts"
 #: The display name of every method.
-LABELS = {**labels.LABELS, **BASELINES, EQUAL_STARTS: "average, equal starts"}
+LABELS = {
+    **{name: name.replace("_", " ") for name in AGGREGATES},
+    **{f"{name}_top_two": f"{name.replace('_', ' ')}, top-two" for name in AGGREGATES},
+    **BASELINES,
+    "gradient_boosting": "HistGradientBoosting",
+    EQUAL_STARTS: "average, equal starts",
+}
 
 
 def choose(rows: Array, protocol: str) -> Array:

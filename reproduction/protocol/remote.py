@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from closecall._budget import LIMIT
-from closecall.table.read.dataset import DataError, NotAtHandError
+from closecall.table.read.dataset import DataError
 
 from .catalogue import PMLB94, PMLB_GONE, pmlb_today
 from .dataset import Dataset
@@ -21,6 +21,10 @@ from .files import from_frame, keep, read_bounded, read_table
 
 #: Seconds without an answer after which a download fails.
 TIMEOUT = 60
+
+
+class NotAtHandError(DataError):
+    """A data set that is not available locally; the message states what to fetch and where to put it."""
 
 
 def not_at_hand(what: str, why: str, fetch: str, place: Path) -> NotAtHandError:

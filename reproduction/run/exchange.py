@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from closecall._budget import Budget, BudgetError
-from closecall.report.text import write_whole
+from reproduction.protocol.files import write_whole
 
 from .compact import CompactError, Line, from_text, in_files, to_text
 from .jobs import from_json

@@ -9,10 +9,10 @@ from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from closecall.report.environment import environment
 from reproduction.protocol.plan import Cell, Task
 
 from .engines import Engine, Work
+from .environment import environment
 from .store import Store
 
 

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from closecall.table.read.dataset import DataError, NotAtHandError
+from closecall.table.read.dataset import DataError
 from reproduction.protocol import SUITES, available, data_directory, files, load_dataset, remote, sources
 from reproduction.protocol.catalogue import FAN8, OPENML100, PMLB94, PMLB_GONE, PMLB_OF_2017, pmlb_today
+from reproduction.protocol.remote import NotAtHandError
 from reproduction.run.scores import title
 from reproduction.tests.test_files import SMALL, write
 

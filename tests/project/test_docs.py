@@ -20,7 +20,6 @@ from typing import NamedTuple
 import pytest
 
 from closecall.aggregates import AGGREGATES
-from closecall.cli.streams import with_values
 from closecall.losses import LOSSES
 from closecall.solvers.kernels import PULLS
 from reproduction.protocol import SUITES
@@ -147,7 +146,7 @@ def check_closecall(arguments: list[str], tmp_path: Path, monkeypatch: pytest.Mo
     name, *rest = arguments
     commands = get_command(cli.app).commands | app.built().commands
     assert name in commands, f"unknown command {name!r}"
-    with commands[name].make_context(name, with_values(list(rest))) as context:
+    with commands[name].make_context(name, list(rest)) as context:
         if "targets" in context.params:
             get_targets(context.params["targets"] or ["overview"])
     if "--dry-run" in rest:

@@ -18,7 +18,9 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
 
 from closecall import cli
+from closecall.linear.search import ALPHAS
 from closecall.table.compare import ComparePlan, Split, diagnosis_of, run_splits
+from closecall.table.comparison import TableComparison
 from closecall.table.conclude import Result, clearly_learns, conclude
 from closecall.table.contenders import MAJORITY, Entry
 from closecall.table.content import close_calls
@@ -27,10 +29,10 @@ from closecall.table.estimate import why_none
 from closecall.table.measure import METRICS
 from closecall.table.model import TableModel
 from closecall.table.read.dataset import DataError
-from closecall.table.report import Findings, _lead
+from closecall.table.report import _lead
 from closecall.table.table import read
-from closecall.table.train import ALPHAS, How, _pairs, train
-from closecall.table.tuning import SplitData, judged as judged_as
+from closecall.table.train import _pairs, train
+from closecall.table.tuning import How, SplitData, judged as judged_as
 from tests.table.helpers import Run
 from tests.table.test_compare import LINEAR, QUICK, by_method
 from tests.table.test_keep import judged
@@ -90,7 +92,7 @@ def test_rows_that_depend_on_each_other_prove_less(kind: str) -> None:
         rng = np.random.default_rng(seed)
         member = np.repeat(np.arange(16), 25)
         truth, said = (rng.integers(0, 2, 16)[member] for _ in range(2))
-        entries = (Entry("a", "", 0.5, said), Entry(MAJORITY, "", 0.5, np.zeros(400, dtype=int)))
+        entries = {"a": Entry("a", "", 0.5, said), MAJORITY: Entry(MAJORITY, "", 0.5, np.zeros(400, dtype=int))}
         split = Split(entries, np.arange(400), truth, 100, 100)
         asked = [Result("a", "a", (0.5,))]
         order = Order(kind, member if kind == "groups" else np.arange(400.0))
@@ -204,7 +206,7 @@ def played(order_by: dict[str, str], target: str = "class") -> tuple[Any, list[A
     rows = [f"{row % 2 + rng.standard_normal():.3f},{row % 20},{row}.5,{'ab'[row % 2]}" for row in range(80)]
     Path("t.csv").write_text(f"x,g,when,{target}\n" + "\n".join(rows) + "\n")
     order, table = Order.of(read("t.csv", target), **order_by)
-    plan = ComparePlan(2, only=("logistic_regression",), aggregates=False)
+    plan = ComparePlan(splits=2, only=("logistic_regression",))
     return table, list(run_splits(table, plan, order)), order
 
 
@@ -218,8 +220,8 @@ def played(order_by: dict[str, str], target: str = "class") -> tuple[Any, list[A
 )
 def test_the_page_says_how_rows_were_divided(run: Run, order_by: dict[str, str], words: str) -> None:
     table, splits, order = played(order_by)
-    found = conclude(table, splits, ComparePlan(2, only=("logistic_regression",), aggregates=False))
-    assert words in _lead(Findings(table, found, diagnosis_of(table), splits, (), (), order))
+    found = conclude(table, splits, ComparePlan(splits=2, only=("logistic_regression",)))
+    assert words in _lead(TableComparison(table, found, diagnosis_of(table), splits, (), (), order))
 
 
 def test_ranks_do_not_hang_on_rounding(run: Run) -> None:

@@ -67,13 +67,13 @@ def test_compare_is_a_plain_loop_over_the_settings(run: Run, many: bool) -> None
         rows += [f"{row.partition(',')[0]},{3 + place % 7 / 2},maybe" for place, row in enumerate(rows[:20])]
     table = read(written(rows))
     codes = np.unique(table.labels.astype(str), return_inverse=True)[1]
-    plan = ComparePlan(2, extra=("tilted",) if many else tuple(FAMILIES), only=("logistic_regression",),
-                       aggregates=False, jobs=1, squashed=False)  # fmt: skip
+    plan = ComparePlan(splits=2, extra=("tilted",) if many else tuple(FAMILIES), only=("logistic_regression",),
+                       jobs=1, squashed=False)  # fmt: skip
     split, (train, validation, test) = next(zip(run_splits(table, plan), Order().divisions(codes, 2, 0), strict=True))
     known = np.concatenate([train, validation])
     frame = table.frame[[column.name for column in table.columns]].astype(float).to_numpy()
     X = (frame - frame[known].mean(axis=0)) / frame[known].std(axis=0)
-    entries = [entry for entry in split.entries if entry.method in FAMILIES]
+    entries = [entry for entry in split.entries.values() if entry.method in FAMILIES]
     assert len(entries) == len(plan.extra)
     for entry in entries:
         settings = SETTINGS[entry.method]
@@ -94,7 +94,7 @@ def model(member: str, alpha: float) -> AggregateLossClassifier:
 def test_a_spectrum_of_ones_own_is_compared_and_fitted(run: Run) -> None:
     """An aggregate that is added to the list takes part; this one is the average of the larger half of the losses."""
     name = written(clouds(60))
-    assert run("compare", name, *QUICK, "--only", "aggregates") == 0
+    assert run("compare", name, *QUICK, "--only", OWN) == 0
     assert by_method(run)[OWN]["label"] == "my spectrum"
     assert run("fit", name, "--out", "m", "--model", OWN, "--splits", 0) == 0
     assert TableModel.load("m").classifier.aggregate == OWN

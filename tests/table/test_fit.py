@@ -220,7 +220,8 @@ def test_onnx_predicts_the_same(run: Run, make: Any) -> None:
     """The ONNX file, run by onnxruntime on rows with new names and missing values, agrees with predict."""
     pytest.importorskip("skl2onnx", reason='needs skl2onnx: pip install "closecall[onnx]"')
     ort = pytest.importorskip("onnxruntime", reason='needs onnxruntime: pip install "closecall[onnx]"')
-    from closecall.table.deploy import input_name, typed
+    from closecall.table.deploy import input_name
+    from closecall.table.read.columns import numbers, texts
 
     Path("old.csv").write_text(make())
     Path("new.csv").write_text(make(60, seed=11).replace("Bonn", "Rom"))
@@ -233,7 +234,12 @@ def test_onnx_predicts_the_same(run: Run, make: Any) -> None:
     assert [columns[input_name(i)].rpartition(" (")[0] for i in range(len(columns))] == [
         step.column.name for step in model.recipe.steps
     ]
-    labels, chances = session.run(None, typed(model, read("new.csv").frame))
+    frame, given = read("new.csv").frame, {}
+    for place, step in enumerate(model.recipe.steps):
+        values = frame[step.column.name]
+        column = texts(values).fillna("").to_numpy(dtype=object) if step.levels else numbers(values, step.column)
+        given[input_name(place)] = column[:, None]
+    labels, chances = session.run(None, given)
     assert labels.tolist() == [row["prediction"].removeprefix("'") for row in rows]
     ours = [[float(row[f"p({name})"]) for name in model.classifier.classes_] for row in rows]
     np.testing.assert_allclose(chances, ours, rtol=1e-9, atol=1e-12)

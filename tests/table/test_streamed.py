@@ -14,7 +14,7 @@ from closecall.cluster import ParquetSource, connect  # noqa: E402
 from closecall.table import streamed  # noqa: E402
 from closecall.table.model import TableModel  # noqa: E402
 from closecall.table.table import read  # noqa: E402
-from closecall.table.train import How  # noqa: E402
+from closecall.table.tuning import How  # noqa: E402
 from tests.table.helpers import Run  # noqa: E402
 
 

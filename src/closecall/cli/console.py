@@ -15,7 +15,6 @@ from rich.table import Table as RichTable
 from closecall.report.formats import Row
 from closecall.report.text import shown
 
-DataDir = Annotated[str | None, typer.Option(help="Data directory; default: CLOSECALL_DATA, or the user's cache.")]
 Json = Annotated[bool, typer.Option("--json", help="Write events or results to standard output as JSON lines.")]
 
 
@@ -52,11 +51,6 @@ def words(text: str) -> tuple[str, ...]:
 def say(record: Row) -> None:
     """Print one line of JSON on standard output."""
     print(json.dumps(record))
-
-
-def counted(count: int, thing: str) -> str:
-    """Return a count with its noun, such as ``2 rows``."""
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def print_grid(

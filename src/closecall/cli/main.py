@@ -12,7 +12,7 @@ import typer
 from closecall import __version__
 from closecall._signals import stoppable
 
-from . import exits, models, streams, tables
+from . import exits, models, tables
 from .console import err, plain
 
 #: Commands of the reproduction of the paper, available only in a clone of the project.
@@ -65,7 +65,7 @@ def main() -> None:
     """Run the command and turn errors into a message and an exit code."""
     with stoppable():
         try:
-            arguments = streams.with_values(sys.argv[1:]) or ["--help"]
+            arguments = sys.argv[1:] or ["--help"]
             code = exits.finish(command_of(arguments)(arguments, standalone_mode=False))
             sys.stdout.flush()  # a closed pipe raises here, where it is handled
         except BaseException as error:

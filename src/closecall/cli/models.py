@@ -12,10 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
+from closecall.report.text import counted
 from closecall.table.output import opened, write_rows
 
 from . import tables as t
-from .console import DataDir, Json, counted, err, out, plain, print_grid, print_notes, say
+from .console import Json, err, out, plain, print_grid, print_notes, say
 from .streams import are_streamed, fit_files, tables_of
 from .tables import print_facts, reading_of
 
@@ -33,8 +34,7 @@ def fit(
     target: t.Target = "",
     model: Annotated[str, typer.Option(help="A contender from compare: close_k, "
                                        "random_forest, atk, tilted, 'tilted(-2)', package:Class ...")] = "close_k",
-    loss: Annotated[str, typer.Option(help="Loss of close-k and the aggregates: logistic, hinge, ...")] = "logistic",
-    multiclass: t.Multiclass = "top_two", metric: t.Metric = "accuracy",
+    loss: t.Loss = "logistic", multiclass: t.Multiclass = "top_two", metric: t.Metric = "accuracy",
     splits: Annotated[int, typer.Option(help="Random splits for the estimate; 0 for none.", min=0)] = 5,
     groups: t.Groups = "", time: t.Time = "",
     rows: Annotated[int, typer.Option(help="Train on at most this many rows; 0 for all.", min=0)] = 50_000,
@@ -43,11 +43,10 @@ def fit(
     onnx: Annotated[Path | None, typer.Option(help="Also write the model as ONNX.", show_default=False)] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Fit Parquet files in passes over all rows; automatic for "
                                          "several files, a folder, or a table too large for memory.")] = False,
-    cluster: Annotated[str | None, typer.Option(metavar="[ADDRESS]", help="Fit Parquet files on this Dask scheduler; "
-                                                "without an address, on local Dask workers.",
-                                                show_default=False)] = None,
+    cluster: Annotated[str | None, typer.Option(help="Fit Parquet files on this Dask scheduler, or local for workers "
+                                                "on this machine.", show_default=False)] = None,
     jobs: Annotated[int, typer.Option(help="Processes for reading Parquet files in passes.", min=1)] = 1,
-    data_dir: DataDir = None, as_json: Json = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Fit preprocessing and a classifier to a table, estimate its performance, and save both in one file."""
     from closecall.table.deploy import check_onnx, write_onnx
@@ -57,7 +56,8 @@ def fit(
     from closecall.table.measure import METRICS
     from closecall.table.model import TableModel
     from closecall.table.table import check_classes, read
-    from closecall.table.train import How, check_model
+    from closecall.table.train import check_model
+    from closecall.table.tuning import How
 
     # Wrong arguments are reported before a large table is read.
     model = check_model(model)
@@ -69,7 +69,7 @@ def fit(
         refused = {"groups": groups, "time": time, "nominal": nominal, "onnx": onnx, "metric": how.metric != "accuracy"}
         fit_files(data, output, target, model, how, reading, cluster, jobs, as_json, refused)
         return
-    table = read(data[0], target, reading, data_dir=data_dir)
+    table = read(data[0], target, reading)
     order, table = Order.of(table.sample(rows, seed), groups, time)
     check_classes(table, 2)
     fitted = TableModel.fit(table, model, how, order)
@@ -126,7 +126,7 @@ def predict(
     ] = False,
     copy: Annotated[list[str] | None, typer.Option(help="Copy this column of the data; may be repeated.")] = None,
     trust: Trust = None, sep: t.Sep = "", encoding: t.Encoding = "",
-    data_dir: DataDir = None, as_json: Json = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Predict the classes of a table of any length."""
     from closecall.table.table import stream
@@ -136,7 +136,7 @@ def predict(
     reading = reading_of(sep, encoding)
     try:
         with opened(output) as file:
-            frames = (frame for each in tables_of(data) for frame in stream(each, chunk, reading, data_dir=data_dir))
+            frames = (frame for each in tables_of(data) for frame in stream(each, chunk, reading))
             for first, frame in enumerate(frames):
                 notes = loaded.check([str(name) for name in frame.columns], copy or [])
                 _check_copied(copy or [], [str(name) for name in frame.columns])
@@ -243,14 +243,14 @@ def explain(
     data: t.Data,
     row: Annotated[int, typer.Option(help="Row of the data to explain, counted from 1.", min=1)] = 1,
     trust: Trust = None, sep: t.Sep = "", encoding: t.Encoding = "",
-    data_dir: DataDir = None, as_json: Json = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Show what pulled a row towards its predicted class, column by column, in the units of the table."""
     from closecall.table.explain import explain as explained
     from closecall.table.table import stream
 
     loaded, begin = _loaded(model, [data], trust), 0
-    for frame in stream(data, 50_000, reading_of(sep, encoding), data_dir=data_dir):
+    for frame in stream(data, 50_000, reading_of(sep, encoding)):
         loaded.check([str(name) for name in frame.columns])
         if row <= begin + len(frame):
             head, pulls = explained(loaded, frame.iloc[row - 1 - begin :])

@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from closecall._names import lookup
 from closecall._signals import RunError
+from closecall.report.text import counted
 from closecall.table.read.dataset import DataError
 from closecall.table.read.files import expanded, suffix_of
 
-from .console import counted, err, out, plain, print_notes, say
-
-_ADDRESS = re.compile(r"(\w+://\S+|[\w.\-\[\]]+:\d+)$")
-
-
-def with_values(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with a value for ``--cluster``, which is empty if no address follows.
-
-    Examples
-    --------
-    >>> with_values(["fit", "a.parquet", "--cluster", "--out", "m"])
-    ['fit', 'a.parquet', '--cluster=', '--out', 'm']
-    >>> with_values(["fit", "a.parquet", "--cluster", "tcp://host:8786"])
-    ['fit', 'a.parquet', '--cluster', 'tcp://host:8786']
-    >>> with_values([])
-    []
-    """
-    follow = [*arguments, ""][1:]
-    return [
-        "--cluster=" if given == "--cluster" and not _ADDRESS.match(after) else given
-        for given, after in zip(arguments, follow, strict=True)
-    ]
+from .console import err, out, plain, print_notes, say
 
 
 def are_streamed(data: Sequence[str], requested: bool, cluster: str | None) -> bool:
@@ -102,7 +81,7 @@ def _source(
         return
     from closecall.cluster.connect import connected
 
-    with connected(cluster, jobs if jobs > 1 else 0) as client:
+    with connected("" if cluster == "local" else cluster, jobs if jobs > 1 else 0) as client:
         from closecall.cluster.dask_source import DaskParquetSource
 
         yield DaskParquetSource(paths, target, features=features, client=client)
@@ -112,24 +91,19 @@ def _source(
 def _progress(as_json: bool) -> Iterator[Callable[[Any], None]]:
     """Yield a callback that shows progress: one updating line on a terminal, otherwise a line or record per pass."""
     began = monotonic()
-
-    def words(event: Any) -> str:
-        rows = f"{event.rows_done:,} of {event.rows_in_all:,}" if event.rows_in_all else f"{event.rows_done:,}"
-        return f"pass {event.number + 1} ({event.phase}): {rows} rows"
+    status = err.status("pass 1") if err.is_terminal and not as_json else None
 
     def tell(event: Any) -> None:
+        rows = f"{event.rows_done:,} of {event.rows_in_all:,}" if event.rows_in_all else f"{event.rows_done:,}"
+        words = f"pass {event.number + 1} ({event.phase}): {rows} rows"
         if status is not None:
-            status.update(words(event))
+            status.update(words)
         elif event.partitions_done == event.partitions and as_json:
             say({"kind": "pass", "number": event.number + 1, "phase": event.phase, "rows": event.rows_done})
         elif event.partitions_done == event.partitions:
-            err.print(f"{words(event)}, {monotonic() - began:.0f} s", soft_wrap=True)
+            err.print(f"{words}, {monotonic() - began:.0f} s", soft_wrap=True)
 
-    status = err.status("pass 1") if err.is_terminal and not as_json else None
-    if status is None:
-        yield tell
-        return
-    with status:
+    with status or nullcontext():
         yield tell
 
 

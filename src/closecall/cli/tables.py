@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from .console import Console, DataDir, Json, counted, err, out, plain, print_grid, print_notes, say, words
+from closecall.report.text import counted, listed
+
+from .console import Console, Json, err, out, plain, print_grid, print_notes, say, words
 
 Data = Annotated[
     str, typer.Argument(help="A CSV, TSV or Parquet file (also .gz), - for standard input, or a data set's name.")
@@ -30,6 +33,7 @@ Groups = Annotated[str, typer.Option(help="Keep rows with the same value in this
 Time = Annotated[str, typer.Option(help="Train only on earlier rows, ordered by this column.")]
 Multiclass = Annotated[str, typer.Option(help="Method for more than two classes: ovr, top_two or softmax.")]
 Metric = Annotated[str, typer.Option(help="accuracy, balanced_accuracy, f1, log_loss or auc.")]
+Loss = Annotated[str, typer.Option(help="Loss of close-k and the aggregates: logistic, hinge, ...")]
 NoSquash = Annotated[bool, typer.Option("--no-squash", help="Leave extreme cells as they are.")]
 Seed = Annotated[int, typer.Option(help="Seed for all random numbers.")]
 
@@ -48,22 +52,20 @@ def compare(
     splits: Annotated[int, typer.Option(help="Number of random splits into training, validation and test parts.")] = 10,
     rows: Annotated[int, typer.Option(help="Use at most this many rows, sampled by class; 0 for all.", min=0)] = 5000,
     metric: Metric = "accuracy",
-    everyone: Annotated[bool, typer.Option("--all", help="All contenders and every aggregate of the paper.")] = False,
+    everyone: Annotated[bool, typer.Option("--all", help="All contenders that are installed.")] = False,
     with_: Annotated[list[str] | None, typer.Option(
-        "--with", help="Another contender: k-nn, tilted, superquantile, human, a member such as 'tilted(-2)', or "
+        "--with", help="Another contender: k-nn, tilted, superquantile, human, 'tilted(-2)', atk, top, ..., or "
         "package:Class of an installed package; may be repeated.")] = None,
     only: Annotated[str, typer.Option(help="Only these contenders, separated by commas.")] = "",
     groups: Groups = "", time: Time = "",
-    loss: Annotated[str, typer.Option(help="Loss of close-k and the aggregates; the verdict refers to the first."
-                                      )] = "logistic",
-    multiclass: Multiclass = "top_two",
+    loss: Loss = "logistic", multiclass: Multiclass = "top_two",
     drop: Drop = None, keep: Keep = None, numeric: Numeric = None, nominal: Nominal = None,
     sep: Sep = "", encoding: Encoding = "", seed: Seed = 0,
     jobs: Annotated[int, typer.Option(help="Number of processes; 0 for one per core.", min=0)] = 0,
     report: Annotated[Path | None, typer.Option(
         help="File or folder for the report; default: closecall-compare/NAME.", show_default=False)] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no page.")] = False,
-    data_dir: DataDir = None, as_json: Json = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare close-k, linear models, trees and more on a table, and recommend one."""
     from closecall.table.comparison import compare as compared
@@ -87,9 +89,9 @@ def compare(
 
     found = compared(
         data, target, splits=splits, rows=rows, metric=metric.replace("-", "_"), extra=with_ or (), only=words(only),
-        everyone=everyone, groups=groups, time=time, loss=words(loss) or ("logistic",), multiclass=multiclass,
+        everyone=everyone, groups=groups, time=time, loss=loss, multiclass=multiclass,
         squash=not no_squash, reading=reading_of(sep, encoding, drop, keep, numeric, nominal), seed=seed, jobs=jobs,
-        data_dir=data_dir, arguments=sys.argv[1:], told=begin, progress=_progress,
+        arguments=sys.argv[1:], told=begin, progress=_progress,
     )  # fmt: skip
     path = str(found.save(page)[0]) if page and not missing else ""
     if as_json:
@@ -116,7 +118,7 @@ def check(
                                                 show_default=False)] = None,
     drop: Drop = None, keep: Keep = None, numeric: Numeric = None, nominal: Nominal = None,
     sep: Sep = "", encoding: Encoding = "", seed: Seed = 0,
-    data_dir: DataDir = None, as_json: Json = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """List the rows of a table to check: doubtful labels, extreme cells, (almost) equal rows with different labels."""
     from closecall.table.check import check_table
@@ -124,12 +126,11 @@ def check(
     from closecall.table.report import rows_csv, suspect_records
     from closecall.table.table import read
 
-    table = read(data, target, reading_of(sep, encoding, drop, keep, numeric, nominal), data_dir=data_dir)
+    table = read(data, target, reading_of(sep, encoding, drop, keep, numeric, nominal))
     table = table.sample(rows, seed)
     if not as_json:
         print_facts(table, err)
     found = check_table(table, seed=seed)
-    found["row"] = table.frame.index.to_numpy()[found["row"].to_numpy(dtype=int)]
     if output:
         with opened(str(output)) as file:
             file.write(rows_csv(found))
@@ -183,10 +184,9 @@ def print_facts(table: Any, console: Console) -> None:
 
     facts = facts_of(table)
     classes = [f"{name} ({count})" for name, count in facts["classes"].items()]
-    more = f" and {len(classes) - 6} more" if len(classes) > 6 else ""
     kinds = ", ".join(f"{count} {kind}" for kind, count in facts["columns"].items())
     console.print(f"{plain(table.name)}: {len(table.labels)} rows, columns: {kinds}", style="bold")
-    console.print(f"target {plain(table.target)}: {plain(', '.join(classes[:6]))}{more}")
+    console.print(f"target {plain(table.target)}: {plain(listed(classes, 6))}")
     if facts["rows_with_missing_values"]:
         console.print(f"missing values in {counted(facts['rows_with_missing_values'], 'row')} are filled in")
     print_notes(table.notes, console)
@@ -194,15 +194,15 @@ def print_facts(table: Any, console: Console) -> None:
 
 
 def _print_ranking(found: Any, splits: int) -> None:
-    from closecall.table.content import written
-
     metric, rows = found.metric, []
     for rank, result in enumerate(found.results, 1):
         numbers = metric.shown(result.mean), *result.ends(metric)
-        value, *interval = (f"{each:.{metric.rough}f}" for each in numbers)
+        mean, *interval = (f"{each:.{metric.rough}f}" for each in numbers)
         name = f"{result.title}: {found.majority}" if result.family == "majority" else result.title
-        chosen = written(result.k, ".0f"), written(result.alpha)
-        rows.append((rank, name[:40], value, " - ".join(interval), *chosen))
+        chosen = (
+            "" if math.isnan(each) else f"{each:{form}}" for each, form in ((result.k, ".0f"), (result.alpha, "g"))
+        )
+        rows.append((rank, name[:40], mean, " - ".join(interval), *chosen))
     print_grid(("", "method", metric.label, "95 % interval", "k", "alpha"), rows, left=(1,), no_wrap=True)
     out.print(
         f"Test {metric.label} over {splits} splits; k (of {found.training_rows} training rows) and alpha = 1/C "

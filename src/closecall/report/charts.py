@@ -36,12 +36,6 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def dots(records: Sequence[Row], *, size: int, opacity: float | None = None, **encodings: Any) -> Any:
-    """Return a chart with a filled point for each record."""
-    look = {} if opacity is None else {"opacity": opacity}
-    return chart_of(records).mark_point(filled=True, size=size, **look).encode(**encodings)
-
-
 def level(**place: Any) -> Any:
     """Return a dashed rule at zero along ``x`` or ``y``."""
     ((axis, encoding),) = place.items()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
-
-from closecall._files import whole_file
 
 
 def visible(value: Any) -> Any:
@@ -36,6 +34,22 @@ def shown(text: object) -> str:
     """
     given = str(text)
     return given if given.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in given)
+
+
+def counted(count: int, thing: str) -> str:
+    """Return a count with its noun, such as ``2 rows``."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def listed(words: Sequence[str], most: int, more: str = "and {} more") -> str:
+    """Return the first few words, separated by commas, and how many more there are.
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"], 2), listed(["a", "b"], 2)
+    ('a, b and 1 more', 'a, b')
+    """
+    return ", ".join(words[:most]) + (f" {more.format(len(words) - most)}" if len(words) > most else "")
 
 
 #: Characters that begin a formula in a spreadsheet, including variants of the signs; leading blanks are ignored.
@@ -68,14 +82,6 @@ def cell(value: object) -> str:
     ("'=cmd|' /C calc'!A0", '-1', "'-a", 'yes')
     """
     return no_formula(shown(value))
-
-
-def write_whole(path: Path, content: str | bytes) -> Path:
-    """Write a file completely or not at all, creating its folder; invalid characters are escaped."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as file:
-        file.write(content if isinstance(content, bytes) else content.encode(errors="backslashreplace"))
-    return path
 
 
 def p_value(p: float, form: str = ".4f") -> str:

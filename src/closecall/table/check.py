@@ -20,13 +20,14 @@ from threadpoolctl import threadpool_limits
 
 from closecall._names import Array
 from closecall.linear import CloseKClassifierCV
+from closecall.linear.calibration import probabilities
 from closecall.table.read.columns import Column, columns_of, numbers, texts
 from closecall.table.read.dataset import DataError, need_pandas
 from closecall.table.read.sheet import Sheet
 
 from .compare import Split
 from .contenders import CLOSE_K
-from .measure import log_probabilities, sigmoids
+from .measure import sigmoids
 from .preprocess import Preprocessor
 from .table import check_classes
 
@@ -102,7 +103,9 @@ def check_table(table: Sheet, opinions: Sequence[Opinion] = (), seed: int = 0) -
         opinions = opinions or (forest_opinion(X, codes, seed), close_k_opinion(X, codes, seed))
     best = max(opinions, key=lambda opinion: opinion.right(codes))
     found = [*_twins(X, codes, classes), *_cells(table), *_labels(best, codes, classes)]
-    return need_pandas().DataFrame(found, columns=list(FIELDS))
+    frame = need_pandas().DataFrame(found, columns=list(FIELDS))
+    frame["row"] = table.frame.index.to_numpy()[frame["row"].to_numpy(dtype=int)]  # as numbered in the file
+    return frame
 
 
 def forest_opinion(X: Array, codes: Array, seed: int) -> Opinion:
@@ -124,7 +127,7 @@ def opinions_of(table: Sheet, splits: Sequence[Split]) -> tuple[Opinion, ...]:
     for method, by in ((FOREST, "random forest"), (CLOSE_K, "close-k")):
         total, times = None, np.zeros((len(table.labels), 1))
         for split in splits:
-            scores = next((entry.scores for entry in split.entries if entry.method == method), None)
+            scores = split.entries[method].scores if method in split.entries else None
             if scores is None:
                 break
             if method == FOREST:
@@ -143,8 +146,7 @@ def opinions_of(table: Sheet, splits: Sequence[Split]) -> tuple[Opinion, ...]:
 def chances_of(scores: Array, codes: Array) -> Array:
     """Map scores (rows,) or (rows, classes) to probabilities (rows, classes) with Platt's sigmoids."""
     raw = scores[:, None] if scores.ndim == 1 else scores
-    slope, offset = sigmoids(raw[None], codes)
-    return np.exp(log_probabilities(raw, slope[0], offset[0]))
+    return probabilities(sigmoids(raw, codes), raw)
 
 
 def _labels(best: Opinion, codes: Array, classes: Array) -> list[tuple[Any, ...]]:

@@ -5,23 +5,23 @@ from __future__ import annotations
 import html
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from closecall.linear import Diagnosis
 from closecall.report.formats import Row
 from closecall.table.read.dataset import need_pandas
 from closecall.table.read.sheet import Reading, Sheet, sheet_of
 
 from . import content
 from .check import check_table, opinions_of
-from .compare import LEAST, ComparePlan, diagnosis_of, run_splits
-from .conclude import conclude
-from .contenders import AGGREGATED, PLAIN
+from .compare import LEAST, ComparePlan, Split, diagnosis_of, run_splits
+from .conclude import Conclusion, conclude
 from .divide import Order
 from .hints import hints
 from .preprocess import Preprocessor
-from .report import PRECISION, Findings, as_records, write
+from .report import PRECISION, as_records, write
 from .table import check_classes, read
 
 #: Number of rows to check that a notebook shows.
@@ -29,8 +29,21 @@ SHOWN = 10
 
 
 @dataclass(frozen=True, eq=False)
-class TableComparison(Findings):
-    """The result of :func:`compare`; notebooks display it as a page."""
+class TableComparison:
+    """The result of :func:`compare`; notebooks display it as a page.
+
+    ``hints`` lists what to check before trusting the verdict, ``arguments`` are those of the command that repeats it,
+    and ``suspects`` is a frame of rows to check as returned by :func:`closecall.check_rows`.
+    """
+
+    table: Sheet
+    comparison: Conclusion
+    diagnosis: Diagnosis
+    splits: Sequence[Split]
+    hints: tuple[str, ...]
+    arguments: Sequence[str]
+    order: Order = field(default_factory=Order)
+    suspects: Any = None
 
     @property
     def verdict(self) -> str:
@@ -45,8 +58,7 @@ class TableComparison(Findings):
     @property
     def results(self) -> Any:
         """A frame with a row for each method, the best first."""
-        rows = content.rows(self.comparison)
-        return need_pandas().DataFrame(rows).rename(columns={"value": self.comparison.metric.label})
+        return need_pandas().DataFrame(content.rows(self.comparison))
 
     @property
     def rows(self) -> Any:
@@ -70,10 +82,6 @@ class TableComparison(Findings):
     def save(self, path: str | Path) -> list[Path]:
         """Write the page (``report.html``), the results and the rows to check; return the paths, the page first."""
         return write(self, Path(path))
-
-    def __str__(self) -> str:
-        reason = content.sentence(self.comparison.reason)
-        return "\n".join([*self.notes, str(self.results.iloc[:, :5]), self.verdict, reason])
 
     def __repr__(self) -> str:
         return f"<TableComparison of {self.table.name}: {self.verdict}>"
@@ -101,13 +109,12 @@ def compare(
     everyone: bool = False,
     groups: str = "",
     time: str = "",
-    loss: Sequence[str] = ("logistic",),
+    loss: str = "logistic",
     multiclass: str = "top_two",
     squash: bool = True,
     reading: Reading | None = None,
     seed: int = 0,
     jobs: int = 0,
-    data_dir: str | None = None,
     arguments: Sequence[str] = (),
     told: Callable[[Sheet, Sequence[str]], None] | None = None,
     progress: Callable[[Iterator[Any], int], Iterator[Any]] | None = None,
@@ -130,8 +137,8 @@ def compare(
         Contenders to add, the only contenders to use, or whether to use all.
     groups, time : str
         A column of groups that stay in the same part, or a column by which rows are ordered in time.
-    loss : sequence of str
-        The first is used for close-k.
+    loss : str
+        The loss of close-k and of aggregates.
     multiclass : str
         ``ovr``, ``top_two`` or ``softmax``.
     squash : bool
@@ -140,8 +147,6 @@ def compare(
         Corrections for columns that are not recognised correctly.
     seed, jobs : int
         Seed of all random numbers; number of processes, 0 for one per core.
-    data_dir : str, optional
-        Where named data sets are stored.
     arguments, told, progress
         Used by the command: its arguments, a callback that receives the notes on the columns first, and one
         that shows progress.
@@ -157,17 +162,14 @@ def compare(
     >>> found.results["method"].tolist()[0], found.use in found.verdict or bool(found.verdict)
     ('close-k', True)
     """
-    losses = tuple(dict.fromkeys(loss))
-    solved = everyone or AGGREGATED in only or losses[0] not in PLAIN
     plan = ComparePlan(
-        splits, losses, multiclass, metric, tuple(extra), tuple(only), everyone, solved, seed=seed, jobs=jobs,
-        squashed=squash,
-    )  # fmt: skip
+        loss, multiclass, metric, squash, splits=splits, extra=extra, only=only, everyone=everyone, seed=seed, jobs=jobs
+    )
     contenders = plan.contenders()  # an unknown name is reported before a large table is read
     if hasattr(data, "columns"):
         table = sheet_of(data.reset_index(drop=True).rename(columns=str), target, reading)
     else:
-        table = read(data, target, reading, data_dir=data_dir)
+        table = read(data, target, reading)
     order, table = Order.of(table.sample(rows, seed), groups, time)
     if squash:
         recipe = Preprocessor.fit(table.frame, table.columns)
@@ -180,6 +182,5 @@ def compare(
     chosen = list(progress(found, splits) if progress else found)
     concluded = conclude(table, chosen, plan, contenders, order=order)
     suspects = check_table(table, opinions_of(table, chosen), seed)
-    suspects["row"] = table.frame.index.to_numpy()[suspects["row"].to_numpy(dtype=int)]
     diagnosis, arguments = diagnosis_of(table, squash), arguments or sys.argv[1:]
     return TableComparison(table, concluded, diagnosis, chosen, hinted, arguments, order, suspects)

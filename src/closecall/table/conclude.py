@@ -15,13 +15,12 @@ from scipy import stats
 from closecall._names import Array
 from closecall.paired import Units, over_tests, paired
 from closecall.report.formats import signed
-from closecall.report.labels import LABELS
 from closecall.report.text import p_words
 from closecall.stats import POINTS, SIGNIFICANCE, TEST_OVER_TRAIN, corrected_test, holm
 from closecall.table.read.sheet import Sheet
 
-from .compare import EXACT, ComparePlan, Split
-from .contenders import CLOSE_K, MAJORITY, PLAIN, Contender
+from .compare import ComparePlan, Split
+from .contenders import CLOSE_K, LARGEST, MAJORITY, Contender
 from .divide import Order
 from .measure import METRICS, Metric, confusion
 
@@ -30,10 +29,10 @@ from .measure import METRICS, Metric, confusion
 class Result:
     """One method over the splits: its test values (higher is better), and the settings that validation chose.
 
-    ``method`` is unique among the results; ``loss`` is empty if the method has its own; ``family`` is ``linear``,
-    ``aggregate``, ``tree``, ``other`` or ``majority``. ``k``, ``alpha`` (NaN if there are none) and ``setting`` are
-    those chosen most often, ``ks`` and ``alphas`` those of each split. ``confusion`` (true classes, predicted classes)
-    counts the test rows of all splits; ``ratio`` is the number of test rows divided by that of training rows.
+    ``method``, ``label``, ``family`` and ``what`` are those of the contender; ``loss`` is empty if it has its own.
+    ``k``, ``alpha`` (NaN if there are none) and ``setting`` are those chosen most often, ``ks`` and ``alphas`` those of
+    each split. ``confusion`` (true classes, predicted classes) counts the test rows of all splits; ``ratio`` is the
+    number of test rows divided by that of training rows.
     """
 
     method: str
@@ -103,7 +102,7 @@ class Difference:
 class Conclusion:
     """The result of :func:`conclude`: results, best first, and the verdict on what to use.
 
-    ``verdict`` is ``nothing``, ``close-k``, ``logistic``, ``svm``, ``average``, ``tree`` or ``other``; ``text`` and
+    ``verdict`` is ``nothing``, ``close-k``, ``logistic``, ``svm``, ``tree`` or ``other``; ``text`` and
     ``reason`` put it into words; ``linear`` is the verdict among linear models, which ``closecall fit`` will train.
     ``helps`` lists the methods that are significantly better than the ``plain`` model, the largest gain first.
     """
@@ -120,7 +119,6 @@ class Conclusion:
     training_rows: int
     classes: tuple[str, ...]
     metric: Metric
-    loss: str = "logistic"
 
     @property
     def found(self) -> dict[str, Result]:
@@ -129,8 +127,8 @@ class Conclusion:
 
     @property
     def over(self) -> dict[str, Difference]:
-        """The tests of :func:`contest`, by method; every p-value shown comes from them."""
-        return contest(self.found, self.plain)
+        """The tests of the other methods against the plain model; every p-value shown comes from them."""
+        return against(self.results, self.found[self.plain])
 
 
 def half_width(values: Array, ratio: float = TEST_OVER_TRAIN) -> float:
@@ -139,39 +137,26 @@ def half_width(values: Array, ratio: float = TEST_OVER_TRAIN) -> float:
     return float(stats.t.ppf(1 - SIGNIFICANCE / 2, len(values) - 1) * spread)
 
 
-def named(method: str, loss: str) -> str:
-    """Return the name of a result: the method, followed by the loss unless it is logistic."""
-    return {"": method, "logistic": method}.get(loss, f"{method}_{loss}")
-
-
 def conclude(
-    table: Sheet, splits: Sequence[Split], plan: ComparePlan, contenders: Sequence[Contender] = (), *, plain: str = "",
+    table: Sheet, splits: Sequence[Split], plan: ComparePlan, contenders: Sequence[Contender] = (),
     order: Order | None = None,
 ) -> Conclusion:  # fmt: skip
-    """Rank the methods and choose one; gains are relative to ``plain``, by default the model of the first loss."""
-    loss, metric = plan.losses[0], METRICS[plan.metric]
+    """Rank the methods and choose one; gains are relative to the plain model of the loss."""
+    metric = METRICS[plan.metric]
     classes, counts = np.unique(table.labels.astype(str), return_counts=True)
-    known = {each.name: each for each in contenders or plan.contenders()}
-    pairs = dict.fromkeys((entry.method, entry.loss) for entry in splits[0].entries)
-    results = [_result(method, each, splits, known, len(classes), loss) for method, each in pairs]
-    usual = PLAIN.get(loss, (named("average", loss), "average", "the plain average of this loss"))
-    usual = (plain, *usual[1:]) if plain else usual
-    usual = (*usual[:2], usual[2].replace("plain ", "")) if plan.squashed else usual
+    results = [_result(each, splits, len(classes)) for each in (*(contenders or plan.contenders()), LARGEST)]
     # By the mean up to rounding; the plain model wins ties.
-    ranked = tuple(sorted(results, key=lambda r: (-round(r.mean, 12), r.method != usual[0], r.family == "aggregate")))
+    ranked = tuple(sorted(results, key=lambda result: (-round(result.mean, 12), result.method != plan.plain[0])))
     found = {result.method: result for result in ranked}
     largest = str(classes[counts.argmax()])
-    tested = [result for result in results if result.family not in ("aggregate", "majority")]
-    learns = clearly_learns(splits, tested, (order or Order()).units(len(table.labels)))
-    verdict = judge(found, usual, metric, largest, learns)
+    learns = clearly_learns(splits, results, (order or Order()).units(len(table.labels)))
+    verdict = judge(found, plan.plain, metric, largest, learns)
     names = tuple(map(str, classes))
-    return Conclusion(ranked, *verdict, usual[0], largest, splits[0].training, names, metric, loss)
+    return Conclusion(ranked, *verdict, plan.plain[0], largest, splits[0].training, names, metric)
 
 
-def _result(
-    method: str, loss: str, splits: Sequence[Split], known: dict[str, Contender], classes: int, first: str
-) -> Result:
-    entries = [next(e for e in split.entries if (e.method, e.loss) == (method, loss)) for split in splits]
+def _result(contender: Contender, splits: Sequence[Split], classes: int) -> Result:
+    entries = [split.entries[contender.name] for split in splits]
     chosen = [(entry.k, entry.alpha, entry.setting) for entry in entries]
     words = [repr(one) for one in chosen]
     k, alpha, setting = chosen[words.index(Counter(words).most_common(1)[0][0])]
@@ -179,30 +164,24 @@ def _result(
         (confusion(split.truth, entry.predicted, classes) for split, entry in zip(splits, entries, strict=True)),
         start=np.zeros((classes, classes), dtype=int),
     )
-    contender = known.get(method)
-    plain = LABELS.get(method, method.replace("_", " "))  # an aggregate of the user's own has no other name
-    label = contender.label if contender else "always the largest class" if method == MAJORITY else plain
-    family = contender.family if contender else "majority" if method == MAJORITY else "aggregate"
-    what = contender.what if contender else _about(method)
-    name = method if method == CLOSE_K and loss == first else named(method, loss)
     ratio = float(np.mean([len(split.rows) / split.known for split in splits]))
     values, ks, alphas = (tuple(getattr(entry, name) for entry in entries) for name in ("value", "k", "alpha"))
-    return Result(name, label, values, k, alpha, loss, family, what, setting, ks, alphas, table, ratio)
+    same = contender.name, contender.label, values, k, alpha, entries[0].loss, contender.family, contender.what
+    return Result(*same, setting, ks, alphas, table, ratio)
 
 
-def clearly_learns(splits: Sequence[Split], tested: Sequence[Result], units: Units) -> bool:
+def clearly_learns(splits: Sequence[Split], results: Sequence[Result], units: Units) -> bool:
     """Test row by row whether some contender is clearly more accurate than always predicting the largest class.
 
     This is more sensitive than a test over a few splits. The significance level is divided among the contenders.
     """
     total, squares, times = np.zeros((3, len(units.codes)))
+    tested = [result for result in results if result.method != MAJORITY]
     guard = float(stats.norm.isf(SIGNIFICANCE / max(1, len(tested))))
     for result in tested:
         total[:], squares[:], times[:] = 0, 0, 0
         for split in splits:
-            by_name = {named(entry.method, entry.loss): entry for entry in split.entries}
-            mine = by_name.get(result.method) or next(e for e in split.entries if e.method == result.method)
-            right, plain = (entry.predicted == split.truth for entry in (mine, by_name[MAJORITY]))
+            right, plain = (split.entries[name].predicted == split.truth for name in (result.method, MAJORITY))
             np.add.at(total, split.rows, right.astype(float) - plain)
             np.add.at(squares, split.rows, right != plain)
             np.add.at(times, split.rows, 1)
@@ -211,20 +190,6 @@ def clearly_learns(splits: Sequence[Split], tested: Sequence[Result], units: Uni
         if gain.mean > max(gain.needed(guard), 1e-12):
             return True
     return False
-
-
-def _about(method: str) -> str:
-    if method == MAJORITY:
-        return "no model: the most frequent class of the training rows"
-    return {
-        "average": "the mean of all losses, the usual objective",
-        "close": "the k losses nearest to the boundary",
-        "close_decay": "the k losses nearest to the boundary, k falling from n during training",
-        "top": "the k largest losses", "atk": "the mean of the k largest losses",
-        "maximal": "the largest loss", "trimmed": "all but the m largest losses",
-        "ranked_range": "the k largest losses without the m largest",
-        EXACT: "average, with the threshold that minimises training errors",
-    }.get(method, "an aggregate of the losses")  # fmt: skip
 
 
 def against(results: Sequence[Result], reference: Result) -> dict[str, Difference]:
@@ -240,15 +205,6 @@ def against(results: Sequence[Result], reference: Result) -> dict[str, Differenc
     }  # fmt: skip
 
 
-def contest(found: dict[str, Result], plain: str) -> dict[str, Difference]:
-    """Test every contender, and the largest class, against the plain model, adjusting p over all of these tests.
-
-    Individual aggregates are never recommended, so they are not tested.
-    """
-    tested = [result for result in found.values() if result.family != "aggregate" or result.method == plain]
-    return against(tested, found[plain])
-
-
 def judge(
     found: dict[str, Result], plain: tuple[str, str, str], metric: Metric, largest: str, learns: bool = False
 ) -> tuple[str, str, str, str, str, tuple[Difference, ...]]:
@@ -257,7 +213,8 @@ def judge(
     ``learns``: whether some contender is known to beat always predicting the largest class, even if its gains over the
     splits are not significant.
     """
-    over = {name: each for name, each in contest(found, plain[0]).items() if found[name].family != "majority"}
+    over = against(list(found.values()), found[plain[0]])
+    over.pop(MAJORITY, None)
     helps = tuple(sorted((each for each in over.values() if each.helps), key=lambda each: -each.mean))
     linear = _linear(over.get(CLOSE_K), plain[2], metric)
     reason = _reason(over, found, plain[2], metric)

@@ -13,17 +13,19 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 from sklearn.base import is_classifier
 from sklearn.linear_model import LogisticRegression
 
 from closecall._names import Array
-from closecall.aggregates import get_aggregate
+from closecall.aggregates import AGGREGATES, get_aggregate
 from closecall.families import FAMILIES, family_of
-from closecall.linear import CloseKClassifierCV
+from closecall.linear import AggregateLossClassifier, AggregateLossClassifierCV, CloseKClassifierCV
+from closecall.linear.search import ALPHAS
 from closecall.model_selection import ExactThresholdClassifier
 
 from .measure import METRICS, Metric, sigmoids, wide
-from .tuning import GRIDS, ROUNDS, Grid, SplitData, imported, judged, members, scores_of
+from .tuning import GRIDS, ROUNDS, Grid, How, SplitData, dozen, imported, judged, scores_of
 
 CLOSE_K = "close_k"
 LOGISTIC = "logistic_regression"
@@ -33,9 +35,7 @@ EXACT_THRESHOLD = "exact_threshold"
 MAJORITY = "majority"
 #: Contenders that take part by default.
 USUAL = (CLOSE_K, LOGISTIC, UNSQUASHED, EXACT_THRESHOLD, "random_forest", "gradient_boosting")
-#: Stands for all individual aggregates in ``only``; they are solved together elsewhere.
-AGGREGATED = "aggregates"
-#: The loss of close-k -> the plain model that it is compared with, and its name in the verdict.
+#: The loss of close-k -> the plain model that it is compared with, and its verdict and name in words; others: logistic.
 PLAIN = {
     "logistic": (LOGISTIC, "logistic", "plain logistic regression"),
     "hinge": ("linear_svc", "svm", "a plain linear SVM"),
@@ -62,7 +62,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Contender:
-    """A contender: ``family`` is ``linear``, ``tree`` or ``other``; it has settings to tune or its ``own`` function."""
+    """A contender with settings to tune or its ``own`` function.
+
+    ``family`` is ``linear``, ``tree``, ``other`` or ``majority``.
+    """
 
     name: str
     label: str
@@ -86,13 +89,13 @@ def entry(name: str, model: Any, data: SplitData, metric: Metric, tried: Any = N
 
     ``tried`` is the same model trained on the training part only; it is used to map raw scores to probabilities.
     """
-    sigmoid = None
+    calibrators = None
     if metric.probabilities and tried is not None:
         raw, logs = scores_of(tried, data.X[1])
-        sigmoid = None if logs else sigmoids(raw[None], data.y[1])
-    scores = judged(model, data, 2, metric, sigmoid)
+        calibrators = None if logs else sigmoids(raw, data.y[1])
+    scores = judged(model, data, 2, metric, calibrators)
     predicted = np.asarray(model.predict(data.X[2])).ravel().astype(int)
-    return Entry(name, "", float(metric.value(data.y[2], scores)), predicted, scores=scores, **chosen)
+    return Entry(name, "", metric.value(data.y[2], scores), predicted, scores=scores, **chosen)
 
 
 def _tuned(name: str, grid: Grid, data: SplitData, metric: Metric) -> Entry:
@@ -106,20 +109,27 @@ def _tuned(name: str, grid: Grid, data: SplitData, metric: Metric) -> Entry:
     return entry(name, model.fit(*data.known), data, metric, kept, setting=words, alpha=alpha)
 
 
-def close_k_search(loss: str, multiclass: str, metric: str, cv: Any = None, *, calibration: str | None = None) -> Any:
-    """Return the model of ``closecall fit``: close-k if its gain is significant, else the average loss."""
-    if metric in ("log_loss", "auc"):
-        calibration = calibration or "sigmoid"
-    return CloseKClassifierCV(loss=loss, multiclass=multiclass, scoring=METRICS[metric].scoring, cv=cv,
-                              calibration=calibration, random_state=0)  # fmt: skip
+def search_of(name: str, how: How) -> Any:
+    """Return the search of ``closecall fit``: close-k if its gain is significant, or the best setting of aggregates."""
+    calibration = "sigmoid" if how.metric in ("log_loss", "auc") else how.calibration
+    shared = {"loss": how.loss, "scoring": METRICS[how.metric].scoring, "cv": how.cv, "calibration": calibration}
+    if name == CLOSE_K:
+        return CloseKClassifierCV(multiclass=how.multiclass, random_state=0, **shared)
+    # Individual aggregates are fitted one class against the rest, families like close-k.
+    names, alphas, form = (*dozen(name), how.multiclass) if family_of(name) else ((name,), ALPHAS, "ovr")
+    aggregate = names if len(names) > 1 else name
+    return AggregateLossClassifierCV(
+        aggregate=aggregate, alphas=alphas, guard=0, multiclass=form, random_state=0, **shared
+    )
 
 
-def _close_k(loss: str, multiclass: str, data: SplitData, metric: Metric) -> Entry:
-    model = close_k_search(loss, multiclass, metric.name, data.cv).fit(*data.known, groups=data.groups)
+def _searched(name: str, how: How, data: SplitData, metric: Metric) -> Entry:
+    """Return the result of a model that ``closecall fit`` trains by a search with its own folds."""
+    model = search_of(name, replace(how, cv=data.cv, calibration=None)).fit(*data.known, groups=data.groups)
     share = float(model.k_ / model.n_training_mass_) * len(data.y[0])
     scores = np.asarray(model.decision_function(data.X[2]), dtype=float)
-    found = entry(CLOSE_K, model, data, metric, k=share, alpha=model.alpha_, setting=model.aggregate_)
-    return replace(found, loss=loss, scores=wide(scores[:, None] if scores.ndim == 1 else scores), coef=model.coef_)
+    found = entry(name, model, data, metric, k=share, alpha=model.alpha_, setting=model.aggregate_)
+    return replace(found, loss=how.loss, scores=wide(scores[:, None] if scores.ndim == 1 else scores), coef=model.coef_)
 
 
 def fit_threshold(model: Any, metric: str, X: Array, y: Array, cv: Any, groups: Array | None) -> Any:
@@ -136,11 +146,21 @@ def _exact_threshold(data: SplitData, metric: Metric) -> Entry:
     plain = LogisticRegression(C=1 / best, max_iter=1000)
     model = fit_threshold(plain, metric.name, *data.known, data.cv, data.groups)
     predicted = np.asarray(model.predict(data.X[2]))
-    value = float(metric.value(data.y[2], (predicted[:, None] == np.arange(data.classes)).astype(float)))
+    value = metric.value(data.y[2], (predicted[:, None] == np.arange(data.classes)).astype(float))
     moved = "moved" if model.guard_report_["taken"] else "kept"
     return Entry(EXACT_THRESHOLD, "", value, predicted, alpha=best, setting=moved)
 
 
+def _largest(data: SplitData, metric: Metric) -> Entry:
+    """Always predict the largest class, with the shares of the classes as probabilities."""
+    counts = np.maximum(np.bincount(data.known[1], minlength=data.classes), 0.5)
+    scores = np.tile(np.log(softmax(np.log(counts))), (len(data.y[2]), 1))
+    return Entry(MAJORITY, "", metric.value(data.y[2], scores), scores.argmax(axis=1))
+
+
+#: Takes part in every comparison.
+LARGEST = Contender(MAJORITY, "always the largest class", "no model: the most frequent class of the training rows",
+                    "majority", own=_largest)  # fmt: skip
 _TREES = "finds curves and interactions"
 #: Contenders from other packages, which are imported only when they take part, by name.
 INSTALLED = {
@@ -163,11 +183,11 @@ INSTALLED = {
 }  # fmt: skip
 
 
-def built_in(loss: str, multiclass: str) -> dict[str, Contender]:
+def built_in(how: How) -> dict[str, Contender]:
     """Return the contenders from scikit-learn and closecall, by name."""
     found = [
         Contender(CLOSE_K, "close-k", "what `closecall fit` trains: the average loss, or close-k if its gain is clear",
-                  "linear", own=partial(_close_k, loss, multiclass)),
+                  "linear", own=partial(_searched, CLOSE_K, how)),
         Contender(LOGISTIC, "LogisticRegression", "scikit-learn's linear model of the logistic loss", "linear"),
         Contender(UNSQUASHED, "LogisticRegression, not squashed", "the same on columns scaled to mean 0 and variance 1",
                   "linear", GRIDS[LOGISTIC]),
@@ -177,18 +197,23 @@ def built_in(loss: str, multiclass: str) -> dict[str, Contender]:
         Contender("random_forest", "RandomForest", f"averaged trees; {_TREES}", "tree"),
         Contender("gradient_boosting", "HistGradientBoosting", f"boosted trees; {_TREES}", "tree"),
         Contender("k_nn", "k nearest neighbours", "the vote of the nearest rows", "other"),
-        *(_family(name, loss, multiclass) for name in FAMILIES),
+        *(_family(name, how) for name in FAMILIES),
+        *(Contender(name, name.replace("_", " "), "one aggregate by itself, with the best of all its settings",
+                    "linear", own=partial(_searched, name, how)) for name in AGGREGATES),
     ]  # fmt: skip
     return {contender.name: contender for contender in found}
 
 
-def _family(name: str, loss: str, multiclass: str) -> Contender:
+def _family(name: str, how: How) -> Contender:
     """Return a family of aggregates, or one of its members, as a contender."""
     family = family_of(name)
     if family is None:
         raise ValueError(f"{name!r} is not a family of aggregates; choose one of: {', '.join(FAMILIES)}")
     label = family.label if name in FAMILIES else get_aggregate(name).name
-    return Contender(name, label, family.what, "linear", members(name, loss, multiclass))
+    names, alphas = dozen(name)
+    fixed = {"loss": how.loss, "multiclass": how.multiclass, "tol": 1e-3}
+    grid = Grid(AggregateLossClassifier, {"aggregate": names, "alpha": alphas}, fixed, "{aggregate}, alpha={alpha:g}")
+    return Contender(name, label, family.what, "linear", grid)
 
 
 def _class(place: str) -> Contender:
@@ -205,17 +230,18 @@ def _class(place: str) -> Contender:
     return Contender(place, place.partition(":")[2], f"{place} with its own defaults", "other", Grid(kind))
 
 
-def contender_of(name: str, loss: str = "logistic", multiclass: str = "top_two") -> Contender:
+def contender_of(name: str, how: How | None = None) -> Contender:
     """Return the contender with the given name; an unknown name raises an error that lists all of them."""
-    known, plain = built_in(loss, multiclass), name.replace("-", "_")
+    how = how or How()
+    known, plain = built_in(how), name.replace("-", "_")
     if "(" in name:
-        return _family(name, loss, multiclass)
+        return _family(name, how)
     if plain in known:
         return known[plain]
     if ":" in name:
         return _class(name)
     if plain not in INSTALLED:
-        names = ", ".join((*known, *INSTALLED, AGGREGATED))
+        names = ", ".join((*known, *INSTALLED))
         raise ValueError(f"unknown contender {name!r}; give one of {names}, or package:Class of an installed package")
     imported(str(INSTALLED[plain].settings.make))
     return INSTALLED[plain]

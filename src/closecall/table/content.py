@@ -10,107 +10,36 @@ import numpy as np
 
 from closecall.linear.diagnosis import Diagnosis, Finding
 from closecall.report.formats import Row
-from closecall.report.text import p_words
+from closecall.report.text import listed
 from closecall.table.read.columns import COMMA, CONTINENTAL, EITHER, KINDS, PAIR, PLAIN, THOUSANDS, texts
 from closecall.table.read.sheet import Sheet
 
 from .compare import Split
-from .conclude import Conclusion, Difference, against, half_width
-from .contenders import CLOSE_K, MAJORITY, Entry
-from .measure import Metric
+from .conclude import Conclusion, half_width
+from .contenders import CLOSE_K
 
 #: Numeric columns of the result table -> their format; the others are text.
-FORMATS = {"value": ".2f", "low": ".2f", "high": ".2f", "gain": "+.2f", "p": ".2g", "k / n": ".3f", "alpha": "g"}
+FORMATS = {"low": ".2f", "high": ".2f", "gain": "+.2f", "p": ".2g", "k / n": ".3f", "alpha": "g"}
 FORMS = {PLAIN: "", COMMA: "decimal comma", THOUSANDS: "marks, thousands", CONTINENTAL: "marks, decimal comma",
          **dict.fromkeys(PAIR, "pairs")}  # fmt: skip
 #: The header of the table that describes the columns.
 DESCRIBED = ("column", "read as", "missing", "different", "such as", "remark")
-#: The largest number of methods in a sentence, of columns on the page, and of classes in a confusion matrix.
-SHOWN, LISTED, CLASSES = 5, 300, 12
+#: The largest number of columns on the page, and of classes in a confusion matrix.
+LISTED, CLASSES = 300, 12
 #: The number of coefficients and close calls listed, and of columns shown for each close call.
 COEFFICIENTS, CALLS, COLUMNS = 15, 12, 6
-
-
-def cards(comparison: Conclusion) -> list[Row]:
-    """Return the summary: close-k and the best trees against the plain model, and the best method of all."""
-    found, over = comparison.found, comparison.over
-    plain = found[comparison.plain].title
-    cards = [_card(f"close-k over {plain}", over[CLOSE_K], comparison)] if CLOSE_K in over else []
-    trees = [each for name, each in over.items() if found[name].family == "tree"]
-    if trees:
-        best = max(trees, key=lambda each: each.mean)
-        cards.append(_card(f"{found[best.method].label} over {plain}", best, comparison))
-    return [*cards, _best(comparison)]
-
-
-def _card(heading: str, each: Difference, comparison: Conclusion) -> Row:
-    metric, found = comparison.metric, comparison.found
-    first, second = (np.array(found[name].values) for name in (each.method, each.reference))
-    tally = [int((first > second).sum()), int((first == second).sum()), int((first < second).sum())]
-    outcome = "level" if not each.sure else "ahead" if each.mean > 0 else "behind"
-    words = {"level": "No clear difference", "ahead": "A clear gain", "behind": "Clearly worse"}[outcome]
-    mean, low, high = each.signed(metric, metric.digits)
-    return {
-        "heading": heading, "number": mean,
-        "unit": f"{metric.unit} of {metric.name.replace('_', ' ')}",
-        "outcome": outcome, "tally": list(zip(("won", "tied", "lost"), tally, strict=True)),
-        "sentences": [
-            f"{words}: 95 % interval {low} to {high}, {p_words(each.p, '.2g')} (corrected paired t-test, Holm).",
-            f"Better on {tally[0]} of {len(first)} splits, equal on {tally[1]}, worse on {tally[2]}.",
-        ],
-    }  # fmt: skip
-
-
-def _best(comparison: Conclusion) -> Row:
-    metric, (best, *_) = comparison.metric, comparison.results
-    close = {each.method for each in against(comparison.results, best).values() if not each.sure}
-    near = [result.title for result in comparison.results if result.method in close]
-    more = f" and {len(near) - SHOWN} more" if len(near) > SHOWN else ""
-    majority = comparison.found[MAJORITY].mean
-    number, low, high, always = (
-        f"{each:.{metric.digits}f}" for each in (metric.shown(best.mean), *best.ends(metric), metric.shown(majority))
-    )
-    return {
-        "heading": f"Best of all: {best.title}", "number": number,
-        "unit": f"mean test {metric.label}", "outcome": "", "tally": None,
-        "sentences": [
-            f"95 % interval {low} to {high}; always {comparison.majority!r}: {always}.",
-            f"Not clearly worse: {', '.join(near[:SHOWN])}{more}." if near else "All others are significantly worse.",
-        ],
-    }  # fmt: skip
-
-
-def spread(comparison: Conclusion) -> tuple[list[Row], list[Row]]:
-    """Return the results of every method: summaries, best first, and single splits."""
-    summaries, splits, metric = [], [], comparison.metric
-    for result in comparison.results:
-        family = {"majority": "no model"}.get(result.family, result.family)
-        same = {"method": result.title, "family": "close-k" if result.method == CLOSE_K else family}
-        low, high = result.ends(metric)
-        summaries.append({**same, "mean": metric.shown(result.mean), "low": low, "high": high})
-        chosen = zip(result.values, result.ks, result.alphas, strict=True)
-        splits += [
-            {**same, "split": split, "value": metric.shown(value), "k": written(k), "alpha": written(alpha)}
-            for split, (value, k, alpha) in enumerate(chosen, 1)
-        ]
-    return summaries, splits
-
-
-def written(value: float, form: str = "g") -> str:
-    """Return a number as text; NaN is empty."""
-    return "" if math.isnan(value) else f"{value:{form}}"
 
 
 def moves(comparison: Conclusion) -> tuple[list[Row], list[Row]]:
     """Return the gains of the contenders over the plain model: summaries, best first, and single splits."""
     found, metric = comparison.found, comparison.metric
-    lowest = min(result.mean for result in comparison.results if result.family not in ("majority", "aggregate"))
+    lowest = min(result.mean for result in comparison.results if result.family != "majority")
     summaries, splits = list[Row](), list[Row]()
     for result in comparison.results:
         # If the largest class is much worse than all others, it would only squeeze them together.
         hidden = result.family == "majority" and result.mean <= lowest - 0.1
         each = comparison.over.get(result.method)
-        if each is None or hidden or result.family == "aggregate":
+        if each is None or hidden:
             continue
         mean, low, high = (metric.gain(each.mean + sign * each.half_width) for sign in (0, -1, 1))
         summaries.append({"method": result.title, "mean": mean, "low": low, "high": high, "p": each.p})
@@ -129,7 +58,8 @@ def rows(comparison: Conclusion) -> list[Row]:
     for result in comparison.results:
         test, (low, high) = over.get(result.method), result.ends(metric)
         found.append({
-            "method": result.label, "loss": result.loss, "value": metric.shown(result.mean), "low": low, "high": high,
+            "method": result.label, "loss": result.loss,
+            metric.label: metric.shown(result.mean), "low": low, "high": high,
             "gain": None if result is plain else metric.gain(round(result.mean - plain.mean, 12) + 0.0),
             "p": test.p if test else None,
             "k / n": None if math.isnan(result.k) else result.k / comparison.training_rows,
@@ -167,11 +97,8 @@ def findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
 def reading(table: Sheet) -> str:
     """Describe the classes, and how missing values are treated."""
     counts = Counter(map(str, table.labels)).most_common()
-    listed = ", ".join(f"{name} ({count})" for name, count in counts[:12])
-    more = f" and {len(counts) - 12} more" if len(counts) > 12 else ""
-    return (
-        f"Target {table.target!r}: {listed}{more}. Missing numbers become the median, missing names the most frequent."
-    )
+    classes = listed([f"{name} ({count})" for name, count in counts], 12)
+    return f"Target {table.target!r}: {classes}. Missing numbers become the median, missing names the most frequent."
 
 
 def described(table: Sheet) -> list[tuple[str, ...]]:
@@ -203,22 +130,6 @@ def _remarks(name: str, kind: str, notes: Sequence[str]) -> str:
     return "; ".join(remarks or (["left out as requested"] if kind == "left out" else []))
 
 
-def _entry(split: Split) -> Entry:
-    return next(entry for entry in split.entries if entry.method == CLOSE_K)
-
-
-def trade(splits: Sequence[Split], metric: Metric) -> list[Row]:
-    """Return the value of each k on the validation parts, with the best alpha."""
-    tables = [dict(split.trade) for split in splits]
-    shares = [share for share in tables[0] if all(share in table for table in tables)]
-    return [
-        {"split": number, "share": share, "value": metric.shown(table[share]),
-         "mean": metric.shown(float(np.mean([each[share] for each in tables])))}
-        for number, table in enumerate(tables, 1)
-        for share in shares
-    ]  # fmt: skip
-
-
 def coefficients(splits: Sequence[Split], classes: Sequence[str]) -> list[Row]:
     """Return the coefficients (of scaled columns) on every split and their 95 % intervals, the largest first.
 
@@ -227,7 +138,7 @@ def coefficients(splits: Sequence[Split], classes: Sequence[str]) -> list[Row]:
     """
     values: dict[str, list[float]] = {}
     for number, split in enumerate(splits):
-        coef = _entry(split).coef
+        coef = split.entries[CLOSE_K].coef
         if coef is None:
             return []
         for row, label in zip(coef, [""] if len(coef) == 1 else classes, strict=True):
@@ -257,7 +168,7 @@ def close_calls(
     leads: dict[int, list[float]] = {}
     codes: dict[int, list[int]] = {}
     for split in splits:
-        scores = _entry(split).scores
+        scores = split.entries[CLOSE_K].scores
         if scores is None:
             return (), []
         best = np.sort(scores, axis=1)
@@ -285,7 +196,7 @@ def _heaviest(table: Sheet, splits: Sequence[Split]) -> list[str]:
     """Return the columns of the table with the largest total weight of their encoded columns."""
     weight: dict[str, float] = {column.name: 0.0 for column in table.columns}
     for split in splits:
-        coef = _entry(split).coef
+        coef = split.entries[CLOSE_K].coef
         if coef is not None:
             for name, value in zip(split.features, np.abs(coef).sum(axis=0), strict=True):
                 owners = [name] if name in weight else [c for c in weight if name.startswith((f"{c}=", f"{c} ("))]

@@ -12,12 +12,12 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from closecall._files import whole_file
 from closecall._names import Array
-from closecall.table.read.columns import Column, numbers, texts
+from closecall.table.read.columns import Column
 from closecall.table.read.dataset import DataError
 
 from .model import TableModel
+from .output import opened
 from .preprocess import Preprocessor, Step
 from .train import linear_model
 
@@ -56,28 +56,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "recipe_")
         return np.array(self.recipe_.names, dtype=object)
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "recipe_")
-
 
 def to_pipeline(model: TableModel) -> Pipeline:
     """Return the fitted model as a Pipeline of a :class:`TableEncoder` and its classifier, for data frames."""
     encoder = TableEncoder(tuple(step.column for step in model.recipe.steps))
     encoder.recipe_ = model.recipe
     return Pipeline([("table", encoder), ("classifier", model.classifier)])
-
-
-def typed(model: TableModel, frame: Any) -> dict[str, Array]:
-    """Return a frame as input for the ONNX file, with one column (rows, 1) for each input.
-
-    Numbers and days are doubles, NaN if missing; names are text, empty if missing.
-    """
-    found: dict[str, Array] = {}
-    for place, step in enumerate(model.recipe.steps):
-        values = frame[step.column.name]
-        column = texts(values).fillna("").to_numpy(dtype=object) if step.levels else numbers(values, step.column)
-        found[input_name(place)] = column[:, None]
-    return found
 
 
 def input_name(place: int) -> str:
@@ -124,11 +108,8 @@ def to_onnx(model: TableModel) -> Any:
 def write_onnx(model: TableModel, path: Path) -> None:
     """Write the model as ONNX."""
     content = to_onnx(model).SerializeToString()
-    try:
-        with whole_file(path) as file:
-            file.write(content)
-    except OSError as error:
-        raise DataError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+    with opened(str(path)) as file:
+        file.buffer.write(content)
 
 
 def _shapes(operator: Any) -> None:

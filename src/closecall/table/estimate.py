@@ -17,7 +17,8 @@ from .conclude import Conclusion, Result, conclude
 from .contenders import MAJORITY, contender_of
 from .divide import Order
 from .measure import Metric
-from .train import FITTED, How, contender
+from .train import FITTED, contender
+from .tuning import How
 
 #: Number of rows from which the splits of an estimate run in separate processes.
 LARGE = 20_000
@@ -71,11 +72,10 @@ def estimate(table: Sheet, model: str, how: How, order: Order, splits: int, seed
     if splits < 2 or why_none(table, splits, order):
         return None
     jobs = 0 if len(table.labels) >= LARGE else 1
-    plan = ComparePlan(splits, (how.loss,), how.multiclass, how.metric, seed=seed, jobs=jobs, squashed=how.squashed)
-    contenders = (contender(model, how), contender_of(plan.plain))
-    found = list(run_splits(table, plan, order, contenders))
-    conclusion = conclude(table, found, plan, contenders, plain=plan.plain, order=order)
-    fitted, plain, majority = (conclusion.found[name] for name in (FITTED, plan.plain, MAJORITY))
+    plan = ComparePlan(how.loss, how.multiclass, how.metric, how.squashed, splits=splits, seed=seed, jobs=jobs)
+    contenders = (contender(model, how), contender_of(plan.plain[0]))
+    conclusion = conclude(table, list(run_splits(table, plan, order, contenders)), plan, contenders, order)
+    fitted, plain, majority = (conclusion.found[name] for name in (FITTED, conclusion.plain, MAJORITY))
     return Estimate(fitted, plain, majority, conclusion)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from closecall._names import Array
 from closecall.preprocessing import unsquash
 from closecall.report.formats import Row
 from closecall.table.read.columns import KINDS, texts
@@ -34,62 +35,36 @@ def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
         frequent), ``pull`` towards the prediction, ``per_unit`` (the effect of one more unit of a number, unless it is
         extreme) and ``flips_at`` (the number at which the other class would win).
     """
-    row = frame.iloc[:1]
-    winner, other, score, start, pulls = (_linear if model.linear else _changed)(model, row)
-    classes = model.classifier.classes_.tolist()
-    chance = float(model.probabilities(row)[0, winner]) if hasattr(model.classifier, "predict_proba") else None
-    head = {
-        "prediction": classes[winner], "against": classes[other], "score": score, "start": start,
-        "probability": chance, "adds_up": model.linear,
-    }  # fmt: skip
-    return head, sorted(pulls, key=lambda each: -abs(each["pull"]))
-
-
-Explained = tuple[int, int, float, float, list[Row]]
-
-
-def _linear(model: TableModel, row: Any) -> Explained:
-    """Return the winner, the runner-up, the score, the score of a typical row, and the pulls of a linear model."""
-    classifier, recipe = model.classifier, model.recipe
-    z = recipe.matrix(row)[0]
-    scores = np.atleast_1d(classifier.decision_function(z[None])[0])
-    if len(scores) == 1:
-        sign = 1.0 if scores[0] > 0 else -1.0
-        weights, start, winner = sign * classifier.coef_[0], sign * classifier.intercept_[0], int(sign > 0)
-        other = 1 - winner
-    else:
-        other, winner = np.argsort(scores, kind="stable")[-2:].tolist()
-        weights = classifier.coef_[winner] - classifier.coef_[other]
-        start = classifier.intercept_[winner] - classifier.intercept_[other]
-    score = float(weights @ z + start)
-    usual = recipe.matrix(row.astype(object).where(row.isna() & row.notna(), None))[0]
-    pulls = []
-    for step, at in recipe.places():
-        block = slice(at, at + step.width)
-        pull = float(weights[block] @ (z[block] - usual[block]))
-        pulls.append({**_about(step, row), "pull": pull, **_unit(step, weights[at], z[at], recipe, at, score)})
-    return winner, other, score, float(start + float(weights @ usual)), pulls
-
-
-def _changed(model: TableModel, row: Any) -> Explained:
-    """Return the same for any classifier; a pull is the drop in its score if the column had its usual value."""
-    steps, classes = model.recipe.steps, model.classifier.classes_.tolist()
-    # The row itself, then without each column in turn (missing cells are filled in), then without all of them.
-    changed = row.iloc[[0] * (len(steps) + 2)].reset_index(drop=True).astype(object)
-    for place, step in enumerate(steps, 1):
-        changed.loc[[place, len(steps) + 1], step.column.name] = None
-    X = model.recipe.matrix(changed)
-    scores = model.scores(X)
+    row, classes, steps = frame.iloc[:1], model.classifier.classes_.tolist(), model.recipe.places()
+    usual = model.recipe.matrix(row.astype(object).where(row.isna() & row.notna(), None))  # missing cells are filled in
+    # The row itself, then with the usual value in one column after the other, then with all of them.
+    X = np.concatenate([np.repeat(model.recipe.matrix(row), len(steps) + 1, axis=0), usual])
+    for place, (step, at) in enumerate(steps, 1):
+        X[place, at : at + step.width] = usual[0, at : at + step.width]
+    scores = model.classifier.decision_function(X) if model.linear else model.scores(X)
     if scores.ndim == 1:
         scores = np.column_stack([np.zeros(len(scores)), scores])
     winner = classes.index(str(np.asarray(model.classifier.predict(X[:1])).ravel()[0]))
     other = int(np.argmax(np.where(np.arange(len(classes)) == winner, -np.inf, scores[0])))
     lead = scores[:, winner] - scores[:, other]
+    chance = float(model.probabilities(row)[0, winner]) if hasattr(model.classifier, "predict_proba") else None
+    head = {
+        "prediction": classes[winner], "against": classes[other], "score": float(lead[0]), "start": float(lead[-1]),
+        "probability": chance, "adds_up": model.linear,
+    }  # fmt: skip
+    weights = _weights(model.classifier, winner, other) if model.linear else None
     pulls = [
-        {**_about(step, row), "pull": float(lead[0] - lead[place]), "per_unit": None, "flips_at": None}
-        for place, step in enumerate(steps, 1)
+        {**_about(step, row), "pull": float(lead[0] - lead[place]),
+         **_unit(step, weights, X[0], model.recipe, at, lead[0])}
+        for place, (step, at) in enumerate(steps, 1)
     ]  # fmt: skip
-    return winner, other, float(lead[0]), float(lead[-1]), pulls
+    return head, sorted(pulls, key=lambda each: -abs(each["pull"]))
+
+
+def _weights(classifier: Any, winner: int, other: int) -> Array:
+    """Return the weights (features,) of the score by which the winner leads."""
+    coef = classifier.coef_
+    return coef[winner] - coef[other] if len(coef) > 1 else (winner - other) * coef[0]
 
 
 def _about(step: Step, row: Any) -> Row:
@@ -98,14 +73,15 @@ def _about(step: Step, row: Any) -> Row:
     return {"column": step.column.label, "value": text if known else "missing", "usual": _written(step, step.fill)}
 
 
-def _unit(step: Step, weight: float, z: float, recipe: Preprocessor, at: int, score: float) -> Row:
+def _unit(step: Step, weights: Array | None, z: Array, recipe: Preprocessor, at: int, score: float) -> Row:
     """Return the effect of one more unit of a number, and the value at which the other class would win, if any."""
-    if step.levels or not weight:
-        return {"per_unit": None if step.levels else 0.0, "flips_at": None}
+    if step.levels or weights is None or not weights[at]:
+        return {"per_unit": None if step.levels or weights is None else 0.0, "flips_at": None}
     with np.errstate(over="ignore"):
-        value = recipe.mean[at] + recipe.scale[at] * float(unsquash(np.array(z - score / weight), recipe.bound))
+        far = float(unsquash(np.array(z[at] - score / weights[at]), recipe.bound))
+        value = recipe.mean[at] + recipe.scale[at] * far
     return {
-        "per_unit": float(weight / recipe.scale[at]),
+        "per_unit": float(weights[at] / recipe.scale[at]),
         "flips_at": _written(step, value) if np.isfinite(value) else None,
     }
 

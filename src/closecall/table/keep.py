@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import importlib.util
 import os
 import zipfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ from sklearn.base import is_classifier
 
 from closecall._arrays import METHODS, check_members
 from closecall._budget import Budget
-from closecall.report.text import write_whole
+from closecall._files import whole_file
 from closecall.table.read.dataset import DataError
 
 from .rebuild import SCHEMA, Stored, is_own, names_in, parts, rebuilt
@@ -42,12 +40,7 @@ def members_of(path: str | os.PathLike[str]) -> set[str]:
             check_members(file, MAX_MEMBERS)
             with zipfile.ZipFile(file) as archive:
                 return set(archive.namelist())
-    except (
-        zipfile.BadZipFile,
-        ValueError,
-        NotImplementedError,
-        OSError,
-    ):  # the third: a later version of zip
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError):  # the third: a later version of zip
         return set()
 
 
@@ -65,9 +58,8 @@ def dump(state: dict[str, Any], path: str) -> None:
     except Exception as error:  # a class from another package may raise anything
         kind = type(state["classifier"]).__name__
         raise DataError(f"skops cannot save a {kind} ({error}); fit and save it in Python") from error
-    if not Path(path).parent.is_dir():  # the folder of a mistyped path is not created
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    write_whole(Path(path), content)
+    with whole_file(path) as file:
+        file.write(content)
 
 
 def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> dict[str, Any]:

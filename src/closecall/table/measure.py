@@ -1,4 +1,4 @@
-"""Metrics for one model or a batch: accuracy, balanced accuracy, F1, log loss and AUC.
+"""Metrics: accuracy, balanced accuracy, F1, log loss and AUC.
 
 Scores are (samples, classes), and the class with the largest score is predicted; with two classes they are (0, score).
 Higher values are better, so log loss is negative until it is displayed.
@@ -10,75 +10,66 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit
 from scipy.stats import rankdata
 
 from closecall._names import Array
-
-_STEPS = 60  # of Newton's method; about ten are enough
-_TINY = 1e-12
+from closecall.linear.calibration import fit_calibrators
 
 
 def wide(scores: Array) -> Array:
-    """Return scores (..., samples, classes); a single column (..., samples, 1) becomes two."""
-    return scores if scores.shape[-1] > 1 else np.concatenate([np.zeros_like(scores), scores], axis=-1)
+    """Return scores (samples, classes); a single column (samples, 1) becomes two."""
+    return scores if scores.shape[1] > 1 else np.column_stack([np.zeros(len(scores)), scores])
 
 
 def confusion(truth: Array, predicted: Array, classes: int) -> Array:
-    """Count predictions (..., samples) as (..., true classes, predicted classes)."""
-    hit = predicted[..., None] == np.arange(classes)
-    rows = [hit[..., truth == code, :].sum(axis=-2) for code in range(classes)]
-    return np.stack(rows, axis=-2)
+    """Count predictions (samples,) as (true classes, predicted classes)."""
+    return np.bincount(truth * classes + predicted, minlength=classes**2).reshape(classes, classes)
 
 
-def _accuracy(truth: Array, scores: Array) -> Array:
-    return (scores.argmax(axis=-1) == truth).mean(axis=-1)
+def _accuracy(truth: Array, scores: Array) -> float:
+    return float((scores.argmax(axis=1) == truth).mean())
 
 
-def _balanced(truth: Array, scores: Array) -> Array:
-    table = confusion(truth, scores.argmax(axis=-1), scores.shape[-1])
-    there = np.bincount(truth, minlength=scores.shape[-1]) > 0
-    recalls = np.diagonal(table, axis1=-2, axis2=-1) / np.maximum(table.sum(axis=-1), 1)
-    return recalls[..., there].mean(axis=-1)
+def _balanced(truth: Array, scores: Array) -> float:
+    table = confusion(truth, scores.argmax(axis=1), scores.shape[1])
+    there = table.sum(axis=1) > 0
+    return float((np.diagonal(table)[there] / table.sum(axis=1)[there]).mean())
 
 
-def _f1(truth: Array, scores: Array) -> Array:
-    table = confusion(truth, scores.argmax(axis=-1), scores.shape[-1])
-    right = np.diagonal(table, axis1=-2, axis2=-1)
-    return (2 * right / np.maximum(table.sum(axis=-1) + table.sum(axis=-2), 1)).mean(axis=-1)
+def _f1(truth: Array, scores: Array) -> float:
+    table = confusion(truth, scores.argmax(axis=1), scores.shape[1])
+    return float((2 * np.diagonal(table) / np.maximum(table.sum(axis=1) + table.sum(axis=0), 1)).mean())
 
 
-def _auc(truth: Array, scores: Array) -> Array:
+def _auc(truth: Array, scores: Array) -> float:
     """Return the probability that a member of a class scores above a non-member, averaged over the classes present."""
-    columns = [1] if scores.shape[-1] == 2 else [c for c in range(scores.shape[-1]) if (truth == c).any()]
+    columns = {1: scores[:, 1] - scores[:, 0]} if scores.shape[1] == 2 else {c: scores[:, c] for c in np.unique(truth)}
     found = []
-    for code in columns:
+    for code, values in columns.items():
         mine = truth == code
-        value = scores[..., code] - scores[..., 0] if scores.shape[-1] == 2 else scores[..., code]
-        ranks, count = rankdata(value, axis=-1), mine.sum()
-        pairs = max(count * (len(truth) - count), 1)
-        found.append((ranks[..., mine].sum(axis=-1) - count * (count + 1) / 2) / pairs)
-    return np.mean(found, axis=0)
+        count = mine.sum()
+        above = rankdata(values)[mine].sum() - count * (count + 1) / 2
+        found.append(above / max(count * (len(truth) - count), 1))
+    return float(np.mean(found))
 
 
-def _log_loss(truth: Array, scores: Array) -> Array:
+def _log_loss(truth: Array, scores: Array) -> float:
     """Return the mean log probability of the true class; scores are log probabilities."""
-    return np.take_along_axis(scores, np.broadcast_to(truth[:, None], (*scores.shape[:-1], 1)), -1)[..., 0].mean(-1)
+    return float(scores[np.arange(len(truth)), truth].mean())
 
 
 @dataclass(frozen=True)
 class Metric:
     """A metric: how predictions are scored and displayed.
 
-    ``value`` takes codes of the true classes (samples,) and scores (..., samples, classes), and returns values (...);
-    higher is better. ``factor`` converts a value to the one displayed, with ``digits`` decimals and differences in
-    ``unit``; ``probabilities``: whether scores must be log probabilities; ``scoring`` is scikit-learn's name of the
-    metric.
+    ``value`` takes codes of the true classes (samples,) and scores (samples, classes); higher is better. ``factor``
+    converts a value to the one displayed, with ``digits`` decimals and differences in ``unit``; ``probabilities``:
+    whether scores must be log probabilities; ``scoring`` is scikit-learn's name of the metric.
     """
 
     name: str
     label: str
-    value: Callable[[Array, Array], Array]
+    value: Callable[[Array, Array], float]
     factor: float = 100.0
     unit: str = "points"
     probabilities: bool = False
@@ -130,39 +121,9 @@ METRICS = {
 }
 
 
-def sigmoids(scores: Array, truth: Array) -> tuple[Array, Array]:
-    """Return Platt's slope and offset (problems, columns) for scores (problems, samples, columns), by Newton's method.
-
-    There is one column for two classes, otherwise one for each class; ``truth`` (samples,) holds codes. Platt's
-    smoothed targets keep the slope finite if the scores separate the classes.
-    """
-    columns = [1] if scores.shape[-1] == 1 else range(scores.shape[-1])
-    positive = np.stack([truth == code for code in columns], axis=-1)
-    up, down = positive.sum(axis=0), (~positive).sum(axis=0)
-    target = np.where(positive, (up + 1) / (up + 2), 1 / (down + 2))
-    spread = np.maximum(np.sqrt((scores**2).mean(axis=1)), _TINY)
-    z = scores / spread[:, None]
-    slope, offset = np.zeros((2, *spread.shape))
-    for _ in range(_STEPS):
-        chance = expit(slope[:, None] * z + offset[:, None])
-        error, weight = chance - target, np.maximum(chance * (1 - chance), _TINY)
-        a, b, c = (weight * z * z).sum(1) + 1e-6, (weight * z).sum(1), weight.sum(1) + 1e-6
-        g, h = (error * z).sum(1) + 1e-6 * slope, error.sum(1)
-        det = np.maximum(a * c - b * b, _TINY)
-        # A full Newton step may diverge, so its length is bounded.
-        step = np.clip((c * g - b * h) / det, -2, 2), np.clip((a * h - b * g) / det, -2, 2)
-        slope, offset = slope - step[0], offset - step[1]
-        if max(np.abs(step[0]).max(), np.abs(step[1]).max()) < 1e-9:
-            break
-    return slope / spread, offset
-
-
-def log_probabilities(scores: Array, slope: Array, offset: Array) -> Array:
-    """Return log probabilities (..., samples, classes) of raw scores and their sigmoids."""
-    chance = np.clip(expit(slope[..., None, :] * scores + offset[..., None, :]), _TINY, 1 - _TINY)
-    if chance.shape[-1] == 1:
-        chance = np.concatenate([1 - chance, chance], axis=-1)
-    return np.log(chance / chance.sum(axis=-1, keepdims=True))
+def sigmoids(scores: Array, truth: Array) -> list[Array]:
+    """Return Platt's sigmoids for scores (samples, 1 or classes) and the codes of the true classes (samples,)."""
+    return fit_calibrators("sigmoid", scores, truth, np.ones(len(truth)))
 
 
 def logs_of(probabilities: Array, least: float = 1e-6) -> Array:

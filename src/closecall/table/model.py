@@ -26,8 +26,8 @@ from . import keep
 from .divide import Order
 from .measure import wide
 from .preprocess import Preprocessor, Step, finite
-from .train import How, train
-from .tuning import scores_of
+from .train import train
+from .tuning import How, scores_of
 
 T = TypeVar("T")
 FORMAT = 1

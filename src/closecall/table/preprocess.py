@@ -16,9 +16,9 @@ import numpy as np
 
 from closecall._names import Array
 from closecall.preprocessing import BOUND, robust_scale, squash
+from closecall.report.text import counted, listed
 from closecall.table.read.columns import Column, numbers, texts
 from closecall.table.read.dataset import MATRIX_BYTES, DataError, in_order
-from closecall.table.read.encode import encoded, mean_of, moments
 
 #: A name seen this often in training gets its own column, up to a maximum: free text would fill the memory. All other
 #: names share one level.
@@ -104,16 +104,6 @@ class Preprocessor:
         two = ((low == X) | (high == X)).all(axis=0)
         return cls(steps, mean, np.where(two, np.maximum(scale, FLOOR * (high - low)), scale), np.inf)
 
-    def pulled_in(self, frame: Any) -> dict[str, int]:
-        """Return the number of squashed cells by column."""
-        found = Counter[str]()
-        for step, at in self.places():
-            if not step.levels:
-                with np.errstate(over="ignore"):
-                    z = (numbers(frame[step.column.name], step.column) - self.mean[at]) / self.scale[at]
-                found[step.column.label] = int((np.abs(z) > self.bound).sum())
-        return {name: count for name, count in found.items() if count}
-
     def places(self) -> list[tuple[Step, int]]:
         """Return every step with the position of its first column."""
         ends = np.cumsum([0, *(step.width for step in self.steps)]).tolist()
@@ -121,10 +111,17 @@ class Preprocessor:
 
     def notes(self, frame: Any) -> tuple[str, ...]:
         """Return notes on how cells and categories were treated, one line each."""
-        cells = [f"{_counted(count, 'cell')} of {name!r}" for name, count in self.pulled_in(frame).items()]
-        levels = [f"{_counted(len(step.rare), 'name')} of {step.column.name!r}" for step in self.steps if step.rare]
-        pulled = f"{_listed(cells)} beyond {self.bound:g} robust deviations were squashed (--no-squash keeps them)"
-        rare = f"{_listed(levels)} seen fewer than {SEEN} times count as {OTHER!r}"
+        cells = []
+        for step, at in self.places():
+            if not step.levels:
+                with np.errstate(over="ignore"):
+                    z = (numbers(frame[step.column.name], step.column) - self.mean[at]) / self.scale[at]
+                count = int((np.abs(z) > self.bound).sum())
+                cells += [f"{counted(count, 'cell')} of {step.column.label!r}"] if count else []
+        levels = [f"{counted(len(step.rare), 'name')} of {step.column.name!r}" for step in self.steps if step.rare]
+        pulled, rare = (listed(each, 5, "and of {} more columns") for each in (cells, levels))
+        pulled += f" beyond {self.bound:g} robust deviations were squashed (--no-squash keeps them)"
+        rare += f" seen fewer than {SEEN} times count as {OTHER!r}"
         return (*([pulled] if cells else []), *([rare] if levels else []))
 
     @property
@@ -151,15 +148,6 @@ class Preprocessor:
             X -= self.mean
             X /= self.scale
         return finite(squash(X, self.bound), "values")
-
-
-def _counted(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
-
-
-def _listed(parts: Sequence[str], most: int = 5) -> str:
-    more = f" and of {len(parts) - most} more columns" if len(parts) > most else ""
-    return ", ".join(parts[:most]) + more
 
 
 def _step(values: Any, column: Column, squashed: bool) -> Step:
@@ -191,3 +179,31 @@ def finite(found: Array, what: str) -> Array:
     if not np.isfinite(found).all():
         raise DataError(f"{what} of some rows are not finite: correct the table, or fit the model again")
     return found
+
+
+def moments(X: Array) -> tuple[Array, Array]:
+    """Return the mean and scale (features,) that standardise X (samples, features); a constant column has scale 1."""
+    top = np.abs(X).max(axis=0, initial=0)
+    # Squares of such numbers would overflow or underflow, so the column is divided by a power of two of its size.
+    extreme = (top > 1e100) | ((top < 1e-100) & (top > 0))
+    if extreme.any():
+        unit = np.where(extreme, np.exp2(np.floor(np.log2(np.where(extreme, top, 1)))), 1)
+        mean, scale = moments(X / unit)
+        return mean * unit, scale * unit
+    mean, scale = X.mean(axis=0), X.std(axis=0)
+    # The deviation of a constant column is rounding noise, not exactly zero.
+    constant = scale <= 10 * np.finfo(float).eps * np.maximum(np.abs(mean), np.finfo(float).tiny)
+    return mean, np.where(constant, 1, scale)
+
+
+def mean_of(known: Array) -> float:
+    """Return the mean of numbers, even if their sum overflows; 0 if there are none."""
+    if not len(known):
+        return 0.0
+    return float(known.mean() if np.abs(known).max() < 1e100 else moments(known[:, None])[0][0])
+
+
+def encoded(column: Array, fill: float, levels: Array | None) -> Array:
+    """Return the columns (samples, width) that encode a column; a code without its own column is all zeros."""
+    filled = np.where(np.isnan(column), fill, column)[:, None]
+    return filled if levels is None else (filled == levels).astype(float)

@@ -4,36 +4,39 @@ from __future__ import annotations
 
 import json
 import math
+import platform
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from closecall.linear import Diagnosis
-from closecall.report.environment import environment
+import numpy
+import scipy
+import sklearn
+
+import closecall
 from closecall.report.formats import Row, csv_text
 from closecall.report.text import shown
 from closecall.table.read.dataset import DataError
 from closecall.table.read.sheet import Sheet
 
 from . import content
-from .compare import Split
-from .conclude import Conclusion
 from .contenders import MAJORITY
-from .divide import Order
 from .output import opened
 
 if TYPE_CHECKING:
     from closecall.report.html import Chart
 
+    from .comparison import TableComparison
+
 #: The default folder of the page.
 FOLDER = "closecall-compare"
 NEEDS = 'the report needs more packages ({}): pip install "closecall[bench,plots]"'
 PAGE_PARTS = {
-    "summary": "Summary", "rows": "Rows to check", "ranking": "Ranking", "calls": "The close calls",
-    "mistakes": "Confusion matrices", "diagnosis": "What the data shows", "results": "All results",
+    "summary": "Summary", "rows": "Rows to check", "calls": "The close calls",
+    "mistakes": "Confusion matrices", "diagnosis": "What the data shows", "results": "Ranking",
     "columns": "Columns", "repeat": "How to repeat it",
 }  # fmt: skip
 #: The header of the table of rows to check, and their kinds.
@@ -51,24 +54,6 @@ PRECISION = (
 BESIDE = ("every split of every method", "the results as --json prints them", "all rows to check")
 #: Number of rows of each kind on the page.
 LISTED = 15
-
-
-@dataclass(frozen=True)
-class Findings:
-    """All results of a comparison.
-
-    ``hints`` lists what to check before trusting the verdict, ``arguments`` are those of the command that repeats it,
-    and ``suspects`` a frame of rows to check as returned by :func:`closecall.check_rows`.
-    """
-
-    table: Sheet
-    comparison: Conclusion
-    diagnosis: Diagnosis
-    splits: Sequence[Split]
-    hints: tuple[str, ...]
-    arguments: Sequence[str]
-    order: Order = field(default_factory=Order)
-    suspects: Any = None
 
 
 def page_path(given: Path | None, name: str) -> Path:
@@ -108,10 +93,10 @@ def check_packages() -> str:
     return ""
 
 
-def write(found: Findings, page: Path) -> list[Path]:
+def write(found: TableComparison, page: Path) -> list[Path]:
     """Write the page and the result files; return their paths, the page first."""
     beside = [page.with_name(f"{page.stem}-{name}") for name in ("results.csv", "results.json", "rows.csv")]
-    document = {"command": _command(found.arguments), "environment": environment(), "records": as_records(found)}
+    document = {"command": _command(found.arguments), "environment": _environment(), "records": as_records(found)}
     contents = [to_html(found, [path.name for path in beside]), to_csv(found), json.dumps(document, indent=1) + "\n",
                 rows_csv(found.suspects)]  # fmt: skip
     paths = [page, *beside]
@@ -121,7 +106,7 @@ def write(found: Findings, page: Path) -> list[Path]:
     return paths
 
 
-def to_csv(found: Findings) -> str:
+def to_csv(found: TableComparison) -> str:
     """Return one row for every (method, split)."""
     metric, name = found.comparison.metric, found.table.name
     header = ("table", "method", "loss", "split", metric.name, "k", "alpha")
@@ -163,24 +148,23 @@ def suspect_records(suspects: Any, most: int = 0) -> list[Row]:
     return [{"kind": "row", **dict(zip(names, row, strict=True))} for row in suspect_rows(suspects, most)]
 
 
-def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
+def to_html(found: TableComparison, beside: Sequence[str] = ()) -> str:
     """Return the whole page."""
     from closecall.report.charts import unchecked
     from closecall.report.html import render
 
     comparison, table = found.comparison, found.table
     with unchecked():
-        first, ranking, calls = _charts(found)
-    value = comparison.metric.label
-    results = [{value if k == "value" else k: v for k, v in row.items()} for row in content.rows(comparison)]
+        first, calls = _charts(found)
+    results = content.rows(comparison)
     columns = [name for name in results[0] if any(row[name] not in (None, "") for row in results)]
     header, rows = content.close_calls(table, found.splits, comparison.classes)
     return render(
-        "compare.html.jinja", charts=[first, ranking, *calls], scripts=("table.js",), parts=list(PAGE_PARTS.items()),
+        "compare.html.jinja", charts=[first, *calls], scripts=("table.js",), parts=list(PAGE_PARTS.items()),
         name=shown(table.name), lead=_lead(found), verdict=content.sentence(comparison.text),
         reason=content.sentence(comparison.reason), outcome="ahead" if comparison.verdict == "close-k" else "",
-        hints=found.hints, first=first, ranking=ranking, calls=calls, call_header=header, call_rows=rows,
-        cards=content.cards(comparison), mistakes=content.mistakes(comparison),
+        hints=found.hints, first=first, calls=calls, call_header=header, call_rows=rows,
+        mistakes=content.mistakes(comparison),
         suspects=suspect_rows(found.suspects, LISTED), suspect_header=SUSPECT,
         suspect_counts=f"{suspect_counts(found.suspects)}.", precision=PRECISION,
         findings=content.findings(found.diagnosis),
@@ -188,11 +172,11 @@ def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
         f"{comparison.found[comparison.plain].title}, p adjusted over the contenders (Holm); "
         "k, alpha and settings are those chosen most often in validation.",
         results=results, columns=columns,
-        formats={**content.FORMATS, comparison.metric.label: content.FORMATS["value"]},
+        formats={**content.FORMATS, comparison.metric.label: ".2f"},
         choices={"loss": list(dict.fromkeys(row["loss"] for row in results if row["loss"]))},
         reading=content.reading(table), notes=table.notes, fields=content.DESCRIBED,
         described=list(content.described(table)),
-        command=_command(found.arguments), environment=environment(), beside=list(zip(beside, BESIDE, strict=False)),
+        command=_command(found.arguments), environment=_environment(), beside=list(zip(beside, BESIDE, strict=False)),
     )  # fmt: skip
 
 
@@ -207,6 +191,13 @@ def facts_of(table: Sheet) -> Row:
     }  # fmt: skip
 
 
+def _environment() -> Row:
+    import pandas
+
+    versions = {package.__name__: package.__version__ for package in (closecall, numpy, pandas, scipy, sklearn)}
+    return {"python": platform.python_version(), "platform": platform.platform(), "packages": versions}
+
+
 def _command(arguments: Sequence[str]) -> str:
     return shlex.join(["closecall", *arguments])
 
@@ -219,7 +210,7 @@ _DIVIDED = {
 }
 
 
-def _lead(found: Findings) -> str:
+def _lead(found: TableComparison) -> str:
     table = found.table
     classes = len(found.comparison.classes)
     return (
@@ -228,8 +219,8 @@ def _lead(found: Findings) -> str:
     )
 
 
-def _charts(found: Findings) -> tuple[Chart, Chart, list[Chart]]:
-    """Return the opening chart, the ranking, and the details of close-k."""
+def _charts(found: TableComparison) -> tuple[Chart, list[Chart]]:
+    """Return the opening chart, and the details of close-k."""
     from closecall.report.html import place
 
     from . import figures as draw
@@ -242,21 +233,7 @@ def _charts(found: Findings) -> tuple[Chart, Chart, list[Chart]]:
         "bar for its 95 % interval. Grey: not significant after adjusting for all of them.",
         draw.gains(*content.moves(comparison), f"{metric.unit} gained"),
     )
-    ranking = place(
-        "chart-ranking",
-        f"Test {metric.label} of every method, the best first: a dot for each split, a tick for the mean, a bar for "
-        "its 95 % interval. Hover for the numbers, click the legend to see one kind alone.",
-        draw.ranking(*content.spread(comparison), f"test {metric.label}"),
-    )
-    calls, trades = [], content.trade(found.splits, metric)
-    if trades:
-        calls.append(place(
-            "chart-trade",
-            "Effect of k: close-k with decay on the validation part of every split, with the best alpha for each k. "
-            "If the curve is flat, k hardly matters; if it falls towards 1, it helps to train on the close calls.",
-            draw.trade(trades, f"validation {metric.label}"),
-        ))  # fmt: skip
-    weights = content.coefficients(found.splits, comparison.classes)
+    calls, weights = [], content.coefficients(found.splits, comparison.classes)
     if weights:
         calls.append(place(
             "chart-coefficients",
@@ -264,7 +241,7 @@ def _charts(found: Findings) -> tuple[Chart, Chart, list[Chart]]:
             f"{_sides(comparison.classes)} Grey: the interval contains zero.",
             draw.coefficients(weights),
         ))  # fmt: skip
-    return first, ranking, calls
+    return first, calls
 
 
 def _sides(classes: Sequence[str]) -> str:
@@ -273,7 +250,7 @@ def _sides(classes: Sequence[str]) -> str:
     return "Larger values of a column favour the class after the arrow on the right, other classes on the left."
 
 
-def as_records(found: Findings) -> list[Row]:
+def as_records(found: TableComparison) -> list[Row]:
     """Return the results as ``--json`` prints them, the verdict last."""
     comparison, metric = found.comparison, found.comparison.metric
     few = len(comparison.classes) <= 20

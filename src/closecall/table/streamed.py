@@ -27,6 +27,7 @@ from closecall.cluster.classifier import MAX_GATHERED
 from closecall.cluster.columns import Columns, columns_of
 from closecall.cluster.parquet_source import Recast, cells_of, first_columns
 from closecall.preprocessing import BOUND
+from closecall.report.text import listed
 from closecall.table.read.columns import Column, check_target, quoted, target_of, texts, without_label
 from closecall.table.read.dataset import DataError, need_pandas
 from closecall.table.read.files import CELL_BYTES
@@ -34,12 +35,11 @@ from closecall.table.read.sheet import check_names
 
 from .model import TableModel
 from .preprocess import Preprocessor, Step
-from .train import How
+from .tuning import How
 
 #: The models that ``--model`` accepts -> the classifier.
 STREAMED: dict[str, Callable[..., Any]] = {
     "close_k": DaskCloseKClassifierCV,
-    "close-k-cv": DaskCloseKClassifierCV,
     "close-k": DaskCloseKClassifier,
     "logistic": DaskAggregateLossClassifier,
 }
@@ -144,8 +144,7 @@ def _pulled(found: Columns, used: Sequence[int], names: Sequence[str], recast: R
     with np.errstate(over="ignore", invalid="ignore"):
         shares = (np.abs(found.sample[:, used] - recast.mean) / recast.scale > recast.bound).mean(axis=0)
     columns = [f"{names[j]!r} ({shares[j]:.2%})" for j in np.flatnonzero(low | high).tolist()]
-    more = f" and {len(columns) - 5} more columns" if len(columns) > 5 else ""
-    shown = f"{', '.join(columns[:5])}{more}"
+    shown = listed(columns, 5, "and {} more columns")
     note = f"cells of {shown} beyond {recast.bound:g} robust deviations are squashed (--no-squash keeps them)"
     return (note,) if columns else ()
 

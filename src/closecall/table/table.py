@@ -35,7 +35,7 @@ def _check_data(source: str) -> None:
         raise DataError(f"{source!r} is a closecall model, not data; closecall predict {source} DATA applies it")
 
 
-def read(source: str, target: str = "", reading: Reading | None = None, *, data_dir: str | None = None) -> Sheet:
+def read(source: str, target: str = "", reading: Reading | None = None) -> Sheet:
     """Read a table to learn from, and detect its columns.
 
     Parameters
@@ -57,7 +57,7 @@ def read(source: str, target: str = "", reading: Reading | None = None, *, data_
     _check_data(source)
     if is_file(source):
         return read_file(source, target, reading)
-    named = _named(source, data_dir)
+    named = _named(source)
     if target and target != named.target:
         raise DataError(f"the target of the data set {source!r} is {named.target!r}, not {target!r}; omit --target")
     check_names(reading.named, [column.name for column in named.columns], source)
@@ -69,25 +69,23 @@ def read(source: str, target: str = "", reading: Reading | None = None, *, data_
     return Sheet(source, named.frame, named.target, named.labels, columns)
 
 
-def stream(
-    source: str, rows: int = CHUNK, reading: Reading | None = None, *, data_dir: str | None = None
-) -> Iterator[Any]:
+def stream(source: str, rows: int = CHUNK, reading: Reading | None = None) -> Iterator[Any]:
     """Yield frames of at most ``rows`` rows of a file or a data set."""
     _check_data(source)
     if is_file(source):
         yield from stream_file(source, rows, reading=reading)
     else:
-        frame = _named(source, data_dir).frame
+        frame = _named(source).frame
         yield from (frame.iloc[begin : begin + rows] for begin in range(0, len(frame), rows))
 
 
-def _named(source: str, data_dir: str | None) -> Sheet:
+def _named(source: str) -> Sheet:
     """Return a data set with its labels as an additional column."""
     try:  # a clone of the project has the data sets of the benchmark, the installed package does not
         load = import_module("reproduction.protocol").load_dataset
     except ModuleNotFoundError:
         raise DataError(f"there is no file {source!r}") from None
-    data = load(source, data_dir)
+    data = load(source)
     frame, target = data.frame(), "target"
     while target in data.feature_names:
         target += "_"

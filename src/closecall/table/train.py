@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,12 +17,9 @@ from sklearn.svm import LinearSVC
 
 from closecall._names import Array, lookup
 from closecall.aggregates import AGGREGATES, get_aggregate
-from closecall.families import FAMILIES, family_of
-from closecall.linear import AggregateLossClassifier, AggregateLossClassifierCV, CloseKClassifier
+from closecall.families import FAMILIES
+from closecall.linear import AggregateLossClassifier, CloseKClassifier
 from closecall.linear.calibration import fit_calibrators
-from closecall.linear.fitting import MULTICLASS
-from closecall.linear.search import ALPHAS
-from closecall.losses import LOSSES
 
 from .contenders import (
     CLOSE_K,
@@ -32,39 +29,20 @@ from .contenders import (
     Contender,
     Entry,
     built_in,
-    close_k_search,
     contender_of,
     entry,
     fit_threshold,
+    search_of,
 )
 from .keep import check_skops
 from .measure import METRICS, Metric, wide
-from .tuning import CS, SplitData, dozen, scores_of
+from .tuning import CS, How, SplitData, scores_of
 
 
-@dataclass(frozen=True, eq=False)
-class How:
-    """How a model is trained: loss, multiclass form, metric, squashing, and the folds that a search may use."""
-
-    loss: str = "logistic"
-    multiclass: str = "top_two"
-    metric: str = "accuracy"
-    squashed: bool = True
-    cv: Any = None
-    groups: Array | None = field(default=None, repr=False)
-    calibration: str | None = "sigmoid"
-
-    def __post_init__(self) -> None:
-        lookup(LOSSES, self.loss, "loss")
-        lookup(METRICS, self.metric, "metric")
-        lookup(MULTICLASS, self.multiclass, "multiclass")
-
-
-def _close_k(X: Array, y: Array, how: How) -> Any:
+def _searched(name: str, X: Array, y: Array, how: How) -> Any:
     # Calibrated even where it is logistic regression: accuracy may choose a penalty that flattens probabilities
     # (three churn tables of the gate: quintiles off by up to 6 points, calibrated by up to 5).
-    model = close_k_search(how.loss, how.multiclass, how.metric, how.cv, calibration=how.calibration)
-    return model.fit(X, y, groups=how.groups)
+    return search_of(name, how).fit(X, y, groups=how.groups)
 
 
 def _pairs(X: Array, y: Array, how: How, folds: int = 5) -> list[tuple[Array, Array]]:
@@ -92,7 +70,7 @@ def _worth(metric: Metric, model: Any, X: Array, y: Array) -> float:
     """
     scores, logs = scores_of(model, X, metric.least)
     counted = METRICS["accuracy"] if metric.probabilities and not logs else metric
-    return float(counted.value(np.searchsorted(model.classes_, y), wide(scores)))
+    return counted.value(np.searchsorted(model.classes_, y), wide(scores))
 
 
 def _calibrated(model: Any, X: Array, y: Array, how: How) -> Any:
@@ -146,29 +124,16 @@ def _other(name: str, X: Array, y: Array, how: How) -> Any:
     return model
 
 
-def _aggregate(name: str, X: Array, y: Array, how: How) -> Any:
-    """Fit the best setting of an aggregate's whole grid, or of a family's dozen settings, without a guard."""
-    # As in `compare`: individual aggregates are fitted one class against the rest, families like close-k.
-    names, alphas, form = ((name,), ALPHAS, "ovr") if not family_of(name) else (*dozen(name), how.multiclass)
-    model = AggregateLossClassifierCV(
-        loss=how.loss, aggregate=names if len(names) > 1 else name, alphas=alphas, guard=0, cv=how.cv,
-        scoring=METRICS[how.metric].scoring, calibration=how.calibration, multiclass=form, random_state=0,
-    )  # fmt: skip
-    return model.fit(X, y, groups=how.groups)
-
-
 def _fixed(made: Any, loss: str, X: Array, y: Array, how: How) -> Any:
     return _calibrated(made(loss=loss or how.loss, multiclass=how.multiclass), X, y, how)
 
 
 #: The linear models that ``--model`` accepts -> how each is trained; the last three have no search.
 MODELS: dict[str, Callable[[Array, Array, How], Any]] = {
-    CLOSE_K: _close_k,
     LOGISTIC: lambda X, y, how: _tuned(LogisticRegression(max_iter=1000), "logistic", X, y, how),
     "linear_svc": lambda X, y, how: _tuned(LinearSVC(random_state=0), "squared_hinge", X, y, how),
     EXACT_THRESHOLD: _moved,
-    **{name: partial(_aggregate, name) for name in (*AGGREGATES, *FAMILIES)},
-    "close-k-cv": _close_k,
+    **{name: partial(_searched, name) for name in (CLOSE_K, *AGGREGATES, *FAMILIES)},
     "close-k": lambda X, y, how: _fixed(CloseKClassifier, "", X, y, how),
     "logistic": lambda X, y, how: _fixed(AggregateLossClassifier, "logistic", X, y, how),
     "hinge": lambda X, y, how: _fixed(AggregateLossClassifier, "hinge", X, y, how),
@@ -176,12 +141,12 @@ MODELS: dict[str, Callable[[Array, Array, How], Any]] = {
 #: The name of the fitted model in a comparison with others.
 FITTED = "fitted"
 #: The nonlinear models, which are saved with skops.
-OTHERS = (*(each.name for each in built_in("logistic", "top_two").values() if each.family != "linear"), *INSTALLED)
+OTHERS = (*(each.name for each in built_in(How()).values() if each.family != "linear"), *INSTALLED)
 
 
 def linear_model(name: str) -> Callable[[Array, Array, How], Any] | None:
     """Return how a linear model is trained: one of :data:`MODELS`, or a member of a family such as ``tilted(-2)``."""
-    return MODELS.get(name) or (partial(_aggregate, name) if name in AGGREGATES else None)
+    return MODELS.get(name) or (partial(_searched, name) if name in AGGREGATES else None)
 
 
 def check_model(name: str) -> str:
@@ -216,9 +181,8 @@ def _run(name: str, how: How, data: SplitData, metric: Metric) -> Entry:
 def contender(name: str, how: How) -> Contender:
     """Return the model as a contender, to measure its held-out performance."""
     name = check_model(name)
-    if linear_model(name) and name not in built_in(how.loss, how.multiclass):
-        label = {"close-k-cv": "close-k"}.get(name, name.replace("_", " "))
-        found = Contender(FITTED, label, "", "linear")
+    if linear_model(name) and name not in built_in(how):
+        found = Contender(FITTED, name.replace("_", " "), "", "linear")
     else:
-        found = contender_of(name, how.loss, how.multiclass)
+        found = contender_of(name, how)
     return replace(found, name=FITTED, own=partial(_run, name, how))

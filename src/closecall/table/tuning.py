@@ -14,12 +14,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import LinearSVC
 
-from closecall._names import Array
+from closecall._names import Array, lookup
 from closecall.families import FAMILIES
-from closecall.linear import AggregateLossClassifier
+from closecall.linear.calibration import probabilities
+from closecall.linear.fitting import MULTICLASS
 from closecall.linear.search import ALPHAS
+from closecall.losses import LOSSES
 
-from .measure import Metric, log_probabilities, logs_of, sigmoids, wide
+from .measure import METRICS, Metric, logs_of, sigmoids, wide
 
 #: Number of trees while a forest is tuned, and in the final forest.
 TRIED, TREES = 8, 100
@@ -28,6 +30,24 @@ NEIGHBOURS = (1, 3, 5, 7, 11, 15, 21, 31, 45, 65, 95)
 #: The strongest penalty first: ties go to the first setting.
 PENALTIES = tuple(sorted(ALPHAS, reverse=True))
 CS = tuple(1 / alpha for alpha in PENALTIES)
+
+
+@dataclass(frozen=True, eq=False)
+class How:
+    """How models are trained: loss, multiclass form, metric, squashing, and the folds that a search may use."""
+
+    loss: str = "logistic"
+    multiclass: str = "top_two"
+    metric: str = "accuracy"
+    squashed: bool = True
+    cv: Any = None
+    groups: Array | None = field(default=None, repr=False)
+    calibration: str | None = "sigmoid"
+
+    def __post_init__(self) -> None:
+        lookup(LOSSES, self.loss, "loss")
+        lookup(METRICS, self.metric, "metric")
+        lookup(MULTICLASS, self.multiclass, "multiclass")
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +81,11 @@ def scores_of(model: Any, X: Array, least: float = 1e-6) -> tuple[Array, bool]:
     return (np.asarray(model.predict(X)).reshape(-1, 1) == model.classes_).astype(float), False
 
 
-def judged(model: Any, data: SplitData, part: int, metric: Metric, sigmoid: tuple[Array, Array] | None = None) -> Array:
-    """Return scores (samples, classes) of a part as the metric needs them; ``sigmoid`` maps scores to probabilities."""
+def judged(model: Any, data: SplitData, part: int, metric: Metric, calibrators: Sequence[Array] | None = None) -> Array:
+    """Return scores (samples, classes) of a part as the metric needs them, by ``calibrators`` if given."""
     scores, logs = scores_of(model, data.X[part], metric.least)
     if metric.probabilities and not logs:
-        slope, offset = sigmoid or sigmoids(scores[None], data.y[part])
-        return log_probabilities(scores, slope[0], offset[0])
+        return logs_of(probabilities(calibrators or sigmoids(scores, data.y[part]), scores))
     return wide(scores)
 
 
@@ -166,16 +185,3 @@ def dozen(name: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
         return (name,), PENALTIES
     found = FAMILIES[name].grid
     return (found, (10.0, 0.1)) if len(found) <= 6 else (found[::2], (100.0, 1.0, 0.01))
-
-
-def members(name: str, loss: str, multiclass: str) -> Grid:
-    """Return the grid of a family of aggregates, or of one of its members.
-
-    Examples
-    --------
-    >>> [len(members(name, "logistic", "ovr").settings(9)) for name in (*FAMILIES, "tilted(-2)")]
-    [12, 12, 12, 11]
-    """
-    names, alphas = dozen(name)
-    fixed = {"loss": loss, "multiclass": multiclass, "tol": 1e-3}
-    return Grid(AggregateLossClassifier, {"aggregate": names, "alpha": alphas}, fixed, "{aggregate}, alpha={alpha:g}")

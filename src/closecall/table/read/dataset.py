@@ -15,10 +15,6 @@ class DataError(ValueError):
     """A data set that cannot be used as it is; the message states what was found and what to do."""
 
 
-class NotAtHandError(DataError):
-    """A data set that is not available locally; the message states what to fetch and where to put it."""
-
-
 def in_order(labels: Iterable[str]) -> tuple[str, ...]:
     """Return the distinct labels, in numerical order if all are numbers, otherwise in alphabetical order."""
     distinct = sorted(set(labels))

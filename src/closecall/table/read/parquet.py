@@ -20,12 +20,6 @@ from .files import CELL_BYTES, check_columns
 BATCH = 1 << 16
 
 
-def read_parquet(path: Path, limit: int) -> Any:
-    """Read a whole Parquet file as a pandas frame; raise a ``DataError`` as soon as it exceeds ``limit`` bytes."""
-    (frame,) = stream_parquet(path, BATCH, limit, whole=True)
-    return frame
-
-
 def stream_parquet(path: Path, rows: int, limit: int, *, whole: bool = False) -> Iterator[Any]:
     """Yield frames of at most ``rows`` rows, each of at most ``limit`` bytes; one empty frame for an empty file.
 

@@ -96,7 +96,7 @@ def check_p_values(records: list[dict[str, Any]], page: str) -> None:
     assert html.escape(verdict["reason"][1:], quote=False) in page
     reasons = dict(re.findall(r"([A-Za-z][\w ,-]*?) [+-][\d.]+ points \([^)]*\), (p [=<] [\d.e-]+)", verdict["reason"]))
     by_label = {found[name]["label"]: name for name in asked}
-    assert len(reasons) == 4
+    assert reasons, "the largest gains, except those without any difference"
     for label, words in reasons.items():
         assert words == p_words(adjusted[by_label[label]], ".2g"), label
 

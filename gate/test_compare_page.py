@@ -226,7 +226,7 @@ def test_axe_width_colours_and_paper(browser: Any, address: str, width: int, sch
     assert found.violations_count == 0, found.generate_report()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     wanted = {1200: "wide", 390: "narrow"}[width]
-    assert page.locator(f"figure[data-drawn={wanted}]").count() == 4
+    assert page.locator(f"figure[data-drawn={wanted}]").count() == 2
     if width == 390:
         widths = page.locator("figure svg.marks").evaluate_all("(all) => all.map((svg) => svg.viewBox.baseVal.width)")
         assert max(widths) < 480, "panels become narrow rather than small"
@@ -238,6 +238,6 @@ def test_axe_width_colours_and_paper(browser: Any, address: str, width: int, sch
 
 def test_without_scripts_pictures_and_numbers_are_there(browser: Any, address: str) -> None:
     page = visit(browser, address, script=False)
-    assert page.locator("figure .chart svg").count() == 4
+    assert page.locator("figure .chart svg").count() == 2
     assert page.locator("#results-table tbody tr").count() == len(PAIRS)
     page.context.close()

@@ -20,10 +20,10 @@ from closecall.report.text import shown
 from reproduction.pages.formats import Table
 from reproduction.pages.tables import gain_table, method_table
 from reproduction.protocol import SUITES, data_directory, plan
+from reproduction.protocol.files import write_whole
 from reproduction.protocol.plan import SPLITS, TARGETS, RunOptions
 from reproduction.protocol.published import LOSSES
 from reproduction.run.engines import Dask, Engine, Local
-from reproduction.protocol.files import write_whole
 from reproduction.run.exchange import export_store, import_folder
 from reproduction.run.jobs import Job, prepare
 from reproduction.run.run import Event, drive

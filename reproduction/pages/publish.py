@@ -18,9 +18,9 @@ from closecall.report.text import p_value
 from reproduction.pages.blocks import Block, Heading, Link, Paragraph, Picture, Tabled, to_page
 from reproduction.pages.formats import Column, Table, table_of, to_csv
 from reproduction.pages.svg import slim
+from reproduction.protocol.files import write_whole
 from reproduction.protocol.plan import TARGETS
 from reproduction.run.campaign import coverage, jobs_of, read_campaign
-from reproduction.protocol.files import write_whole
 from reproduction.run.scores import Archive, title
 
 from .agreement import agreement_summary, disagreement_table, error_agreement, pair_agreement

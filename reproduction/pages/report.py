@@ -12,8 +12,8 @@ from closecall.report import charts
 from closecall.report.html import Chart, place, read, render, to_json
 from reproduction.pages.blocks import Block, Fold, Heading, Items, Paragraph, Picture
 from reproduction.pages.formats import to_csv, to_markdown
-from reproduction.run.campaign import stored_jobs
 from reproduction.protocol.files import write_whole
+from reproduction.run.campaign import stored_jobs
 from reproduction.run.jobs import Job
 from reproduction.run.scores import Archive
 from reproduction.run.store import Store

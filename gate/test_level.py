@@ -104,7 +104,7 @@ def shocked(rng: np.random.Generator, columns: int, members: int, own: float) ->
         steps[time] = 0.9 * steps[time - 1] + np.sqrt(0.19) * steps[time]
     rows = (steps[100:] + own * rng.normal(size=(60, members, columns + 1))).reshape(60 * members, -1)
     y = (rows[:, 0] > 0).astype(int)
-    y[:2] = 0, 1  # the first fold has something to learn
+    y[:members] = np.arange(members) % 2  # the first fold has something to learn
     return rows[:, 1:], y, np.tile(np.arange(members), 60)
 
 
@@ -171,6 +171,19 @@ def test_copies_are_never_on_both_sides() -> None:
     near = {"near": KNeighborsClassifier(1)}  # it would know every copy by heart
     learnt = level(lambda rng: GuardedClassifierCV(GaussianNB(), near, refit=False).fit(*copied(rng, 3)), 30)
     assert learnt[0] <= stats.binom.isf(1e-3, 30, 0.08)
+
+
+@pytest.mark.parametrize(("columns", "cv"), [([0, 1], None), ([1], TimeSeriesSplit(5))])
+def test_what_is_known_of_an_item_or_a_member_is_no_gain(columns: list[int], cv: Any) -> None:
+    """Twenty times of twenty members, which decide columns and label: the nearest neighbour recognises them."""
+    both = np.column_stack(np.divmod(np.arange(400), 20))
+
+    def fit(rng: np.random.Generator) -> Any:
+        rows = rng.normal(size=(20, 5))[both[:, 1]] + 0.3 * rng.normal(size=(400, 5))
+        model = GuardedClassifierCV(LogisticRegression(), KNeighborsClassifier(1), cv=cv, refit=False)
+        return model.fit(rows[:, 1:], (rows[:, 0] > np.median(rows[:, 0])).astype(int), groups=both[:, columns])
+
+    assert level(fit, 60)[0] <= stats.binom.isf(1e-3, 60, 0.06)
 
 
 def test_two_columns_of_groups_reach_every_guard() -> None:

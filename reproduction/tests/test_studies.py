@@ -165,6 +165,11 @@ def test_the_level_on_noise(tmp_path: Path) -> None:
     ]
     rows = level.table(stored(tmp_path, "level", lines))
     assert [(row["runs"], row["taken"], row["gain"]) for row in rows] == [(5, 0.2, 0.0)]
+    settings = common.Settings(tmp_path, out=tmp_path / "out", sets=["plain, 20 rules"])
+    old = [{"case": case, "runs": 7} for case in ("plain, 1 rules", "plain, 20 rules", "a case of the past")]
+    common.write_csv(tmp_path / "out" / "beyond" / "level.csv", old)
+    kept = level.table(settings)
+    assert [(row["case"], row["runs"]) for row in kept] == [("plain, 1 rules", 7), ("plain, 20 rules", 5)]
     text = tight(common.page_of("level", level.page(rows, tmp_path / "figure.svg")))
     assert "in at most 20.0% of the runs in each of 1 cases**" in text
     assert "(the largest share is that of 20 rules, independent)" in text

@@ -244,6 +244,8 @@ def units_of(equal: Array, groups: Any, pairs: Iterable[tuple[Array, Array]]) ->
     first, other = (*columns, None, None)[:2]
     past = [len(train) > 0 and len(test) > 0 and train.max() < test.min() for train, test in pairs]
     if past and all(past):
+        if other is not None:
+            raise ValueError("cv divides by time, and groups has two columns; pass one column: time is the other kind")
         return Units(np.arange(len(equal)), "blocks of time", time=True, other=first)
     return Units(numbered(equal), "distinct rows") if first is None else Units(first, "groups", other=other)
 

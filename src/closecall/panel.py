@@ -34,8 +34,8 @@ FLIPS, UNITS = 999, 1000
 def blocks_of(tests: Sequence[Array], units: Units) -> Array:
     """Return the block of each row, shape (samples,): the first test set that contains it, or -1 if none does.
 
-    A unit is never split between blocks. If the test sets split a unit, or there is only one set, the units are
-    assigned to blocks instead.
+    A unit is never split between blocks. If the test sets split a unit, are not in the order of time, or there is only
+    one set, the units are assigned to blocks instead.
 
     Examples
     --------
@@ -52,10 +52,27 @@ def blocks_of(tests: Sequence[Array], units: Units) -> Array:
     first, last = np.full((2, codes.max() + 1), len(tests))
     np.minimum.at(first, codes, block[rows])
     np.minimum.at(last, codes, -block[rows])
-    if len(tests) > 1 and (units.time or (first == -last).all()):
+    whole = (np.diff(block[rows]) >= 0).all() if units.time else (first == -last).all()
+    if len(tests) > 1 and whole:
         return block
     block[rows] = np.arange(len(rows)) * DEALT // len(rows) if units.time else _dealt(codes)
     return block
+
+
+def disjoint(tests: Sequence[Array], units: Units) -> Array:
+    """Return whether two test sets share no row and no group, shape (tests, tests).
+
+    Examples
+    --------
+    >>> units = Units(np.array([0, 0, 1]), "groups")
+    >>> disjoint([np.array([0]), np.array([1]), np.array([2])], units).astype(int).tolist()
+    [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
+    """
+    shared = np.zeros((len(tests), len(tests)), dtype=bool)
+    for codes in (units.codes if units.name == "groups" else np.arange(len(units.codes)), units.other):
+        if codes is not None:
+            shared |= np.array([[np.isin(codes[one], codes[two]).any() for two in tests] for one in tests])
+    return ~shared
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from sklearn.svm import SVC
 
 from closecall import CloseKClassifierCV
 from closecall.model_selection import ExactThresholdClassifier, GuardedClassifierCV
-from closecall.model_selection.threshold import best_offsets
+from closecall.model_selection.offsets import best_offsets
 
 
 def noisy(samples: int = 150, classes: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

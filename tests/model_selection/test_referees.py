@@ -21,7 +21,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from closecall.model_selection import ExactThresholdClassifier, GuardedClassifierCV
 from closecall.model_selection.folds import equal_rows, fold_pairs
-from closecall.model_selection.threshold import best_offsets, predicted
+from closecall.model_selection.offsets import best_offsets, predicted
 from closecall.paired import GUARD, over_folds, over_guessing, paired
 
 

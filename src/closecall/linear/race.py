@@ -28,7 +28,7 @@ from .._names import Array
 from ..aggregates import get_aggregate
 from ..losses import get_loss
 from ..paired import Comparison, Gain, Units, apart, compare, over_folds, over_guessing, over_tests, paired
-from ..panel import panel_of
+from ..panel import disjoint, panel_of
 from .calibration import fit_calibrators
 from .fitting import Options, Parts, exact_intercepts, fit_models, scores_of
 from .guard import MULTINOMIAL, Setting, order
@@ -344,12 +344,12 @@ class Race:
         return replace(paired(over, panel.weights, self.units, spread), chance=panel.chance(gains)), informed
 
     def _gain_of_folds(self, groups: list[Array]) -> Gain:
-        """Return the mean gain over the folds; each compares the settings chosen on folds without its test rows."""
+        """Return the mean gain over the folds; each compares the settings chosen on folds :func:`disjoint` from it."""
         gains, shares = list[float](), list[float]()
         kinds = [self._heats(groups[0]), self._heats(np.concatenate(groups[1:]))]
-        for fold in range(self.finals):
-            others = [other for other in range(kinds[1][1]) if not np.isin(self.tests[fold], self.tests[other]).any()]
-            if not others:
+        apart = disjoint(self.tests[: self.finals], self.units)[:, : kinds[1][1]]
+        for fold, others in enumerate(map(np.flatnonzero, apart)):
+            if not len(others):
                 continue
             means = [self.scores()[ran][:, others].mean(axis=1) for ran, _ in kinds]
             held, chosen = (

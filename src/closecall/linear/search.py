@@ -47,7 +47,8 @@ class _Search(LinearClassifier):
             Masses, used in training and in scoring; ``class_weight`` is used in training only.
         groups : array (samples,) or (samples, 2), optional
             Groups for a ``cv`` that splits by groups; other kinds of ``cv`` raise an error. The guard's standard errors
-            are computed over groups. Two columns are crossed groups; the first one is used to split the rows.
+            are computed over groups. Two columns are crossed groups: ``cv`` splits the first, and each split is divided
+            further, so that it tests new groups of both kinds.
 
         Returns
         -------

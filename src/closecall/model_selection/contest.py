@@ -8,7 +8,7 @@ import numpy as np
 
 from .._names import Array
 from ..paired import Gain, Units, over_folds, over_guessing, over_tests, paired
-from ..panel import panel_of
+from ..panel import disjoint, panel_of
 from .folds import Pair
 
 Todo = list[tuple[int, int]]
@@ -89,20 +89,19 @@ class RowContest:
 
 
 class FoldContest:
-    """On each fold, evaluate the challenger that is best on the folds that share no test row with it.
+    """On each fold, evaluate the challenger that is best on the folds that share no test row and no group with it.
 
     A single challenger is evaluated on the folds of all divisions.
     """
 
     def __init__(self, divisions: list[Folding], members: int, weights: Array, units: Units) -> None:
         self.divisions, self.units = divisions, units
-        tests = [test for _, test in divisions[0].pairs]
         if members == 2:
             self.chosen = [[1] * len(each.pairs) for each in divisions]
             return
         scores = divisions[0].scores(members)[1:]
-        apart = [[not np.isin(test, other).any() for other in tests] for test in tests]
-        first = [1 + int(scores[:, each].mean(axis=1).argmax()) if any(each) else 0 for each in apart]
+        others = disjoint([test for _, test in divisions[0].pairs], units)
+        first = [1 + int(scores[:, each].mean(axis=1).argmax()) if each.any() else 0 for each in others]
         self.chosen = [first, *([0] * len(each.pairs) for each in divisions[1:])]
 
     def todo(self, division: int) -> Todo:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
-from sklearn.model_selection import PredefinedSplit, StratifiedGroupKFold, TimeSeriesSplit, check_cv
+from sklearn.model_selection import PredefinedSplit, StratifiedGroupKFold, check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, assert_all_finite, column_or_1d, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, get_routing_for_object, process_routing
@@ -19,12 +19,10 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from .._names import Array
 from ..aggregates import check_mass
-from ..linear.splits import stratified_folds
+from ..linear.splits import Pair, first_of, ignores_groups, strangers, stratified_folds
 from ..linear.training import row_hashes
 
 FOLDS = 5
-
-Pair = tuple[Array, Array]
 
 
 def weighed_pairs(pairs: list[Pair], weights: Array) -> list[Pair]:
@@ -36,8 +34,7 @@ def weighed_pairs(pairs: list[Pair], weights: Array) -> list[Pair]:
 
 
 def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -> list[Pair]:
-    """Return pairs of training and test rows.
-
+    """Return pairs of training and test rows; if ``groups`` are given, no group is on both sides of a pair.
 
     Parameters
     ----------
@@ -65,20 +62,16 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
         return []
     else:
         splitter = check_cv(list(cv) if not hasattr(cv, "split") else cv, y, classifier=True)
-    # A TimeSeriesSplit would warn about groups; the standard error uses them in any case.
-    told = None if isinstance(splitter, TimeSeriesSplit) else first_of(groups)
+    told = None if ignores_groups(splitter) else first_of(groups)  # it would warn
     pairs = [(np.asarray(train), np.asarray(test)) for train, test in splitter.split(X, y, told)]
     if not pairs:
         raise ValueError("cv yields no split; give at least one (train, test) pair")
+    if groups is not None:
+        pairs = strangers(pairs, y, groups, int(fresh))
     for number, (train, _) in enumerate(pairs):
         if len(np.unique(y[train])) < len(np.unique(y)):
             raise ValueError(f"split {number} of cv trains without one of the classes; use stratified or fewer splits")
     return pairs
-
-
-def first_of(groups: Any) -> Any:
-    """Return the groups used for splitting; if there are two columns, the first."""
-    return groups if groups is None or np.ndim(groups) < 2 else np.asarray(groups)[:, 0]
 
 
 def equal_rows(X: Any) -> Array:

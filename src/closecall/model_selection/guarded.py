@@ -116,10 +116,11 @@ class GuardedClassifierCV(Referee):
         sample_weight : array (samples,), optional
             Passed to every classifier, and used in scoring.
         groups : array (samples,) or (samples, 2), optional
-            Rows of one group stay on one side of every split, and the standard error is computed over groups; groups
-            are also passed to searches that split by groups. Two columns are crossed groups, such as users and items:
-            the first one splits the rows, the standard error is computed over both, and no row is used to evaluate a
-            challenger that was selected on rows of its own groups.
+            Rows of one group stay on one side of every split, whatever the ``cv``, and the standard error is computed
+            over groups; groups are also passed to searches that split by groups. Two columns are crossed groups, such
+            as users and items: every split tests new users with new items. Pass only the kinds of which new ones will
+            come: a model that recognises the others may use what it knows. A ``cv`` that trains on the past only is
+            crossed with one column; without groups it tests the future of the same members.
         **params Passed to every ``fit``, or routed if metadata routing is enabled.
         """
         guard = check_guard(self.guard, GUARD if self._by_rows else STRICT)

@@ -14,13 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 from .._names import Array, keep
 from ..paired import STRICT, Gain, check_guard, compare, paired, units_of
 from ..panel import Panel, panel_of
-from ..theory.intercept import best_cuts
 from .folds import Pair, Referee, answers, check_input, equal_rows, fit_rows, fold_pairs
+from .offsets import best_offsets, cut_points, moves, predicted, saved
 
 OBJECTIVES = ("accuracy", "balanced_accuracy")
-_SWEEPS = 50  # rounds over the classes; each lowers the cost, and a few are enough
 _OTHERS = 0.1  # share of predictions that may differ from the largest score: those of an SVC do at ties
-_PLACES = np.arange(1, 20) / 20  # quantiles of the scores that are tried as thresholds under the null hypothesis
 _BLOCK = 1 << 22  # entries in a block of resampled weights (32 MB)
 
 
@@ -30,7 +28,8 @@ class ExactThresholdClassifier(Referee):
     Every example is scored by a model that was not trained on it. The sorted scores leave n + 1 positions for the
     threshold, and a running sum finds the best of them in O(n log n), without a grid. The gain on each part of the rows
     is that of the threshold which is best for the other parts, averaged over two divisions into folds; if it is below
-    ``guard`` standard errors, the threshold is not moved. With more than two classes each class has an offset, and the
+    ``guard`` standard errors, the threshold is not moved. Over blocks of time, the optimum itself must gain as much, so
+    that a threshold for every season is not a gain. With more than two classes each class has an offset, and the
     offsets are moved to their exact optima in turn.
 
     Parameters
@@ -193,14 +192,20 @@ class ExactThresholdClassifier(Referee):
             price, heavy = np.tile(costs[others], (times, 1))[kept], np.tile(panel.weights[others], times)[kept]
             offsets = best_offsets(told[kept], price, heavy)
             for table, gain in zip(scores, gains, strict=True):
-                before, after = predicted(table[rows], np.zeros_like(offsets)), predicted(table[rows], offsets)
-                gain[rows] = costs[rows, before] - costs[rows, after]
-        table, rows = scores[0], np.arange(len(part))
-        usual = costs[rows, predicted(table, np.zeros(table.shape[1]))]
-        moves = np.array([usual - costs[rows, predicted(table, offsets)] for offsets in _moves(table)])
-        moves[:, ~np.isfinite(table).all(axis=1)] = np.nan
+                gain[rows] = saved(table[rows], costs[rows], offsets)
+        table = scores[0]
+        known = np.isfinite(table).all(axis=1)
+        tried = np.array([saved(table, costs, offsets) for offsets in moves(table)])
+        tried[:, ~known] = np.nan
         found = paired(gains.mean(axis=0), panel.weights, panel.units, gains.var(axis=0))
-        return replace(found, chance=panel.chance(moves))
+        found = replace(found, chance=panel.chance(tried))
+        if not panel.units.time or found.mean <= found.needed(STRICT):
+            return found
+        # Blocks that are a season apart choose well for each other, each another threshold: the one for all must gain.
+        same = saved(table, costs, best_offsets(table[known], costs[known], panel.weights[known]))
+        same[~known] = np.nan
+        single = paired(same, panel.weights, panel.units)
+        return found if single.mean > single.needed(STRICT) else single
 
     def _interval(self, scores: Array, costs: Array, weights: Array, offsets: Array, repeats: int) -> Array:
         """Return the 95 % bootstrap interval of the optimum, shape (2,) or (2, classes).
@@ -311,77 +316,6 @@ def _table(model: Any, X: Any, method: str) -> Array:
     if method == "predict_proba":
         return np.log(np.maximum(scores, 1e-300))
     return scores
-
-
-def predicted(scores: Array, offsets: Array) -> Array:
-    """Return the codes of the predicted classes, shape (samples,).
-
-    Examples
-    --------
-    >>> predicted(np.array([[-1.0], [2.0]]), np.array([0.0])).tolist()
-    [0, 1]
-    >>> predicted(np.array([[1.0, 2.0, 0.0]]), np.array([1.5, 0.0, 0.0])).tolist()
-    [0]
-    """
-    moved = scores + offsets
-    return (moved[:, 0] > 0).astype(int) if scores.shape[1] == 1 else moved.argmax(axis=1)
-
-
-def cut_points(scores: Array, costs: Array, masses: Array) -> Array:
-    """Return the least costly offset to add to the scores for each row of masses, shape (problems,)."""
-    saved = costs[:, 0] - costs[:, 1]  # saved by predicting the positive class; its sign is a label, its size a weight
-    labels = np.where(saved >= 0, 1.0, -1.0)
-    weights = np.abs(saved) * np.atleast_2d(masses)
-    weights = weights + (weights.sum(axis=1, keepdims=True) == 0)  # without any weight every position is equally good
-    return -best_cuts(np.broadcast_to(scores, weights.shape), labels, weights, np.zeros((len(weights), 1)))
-
-
-def best_offsets(
-    scores: Array, costs: Array, weights: Array, *, start: Array | None = None, sweeps: int = _SWEEPS
-) -> Array:
-    """Return the offsets to add to the scores that minimise the cost.
-
-    With one score the result is exact; with more, each offset is moved to its exact optimum in turn.
-
-    Scores have shape (samples, 1) or (samples, classes), costs of each prediction (samples, classes), weights
-    (samples,) and ``start`` (classes,); ``sweeps`` is the maximum number of rounds over the classes.
-
-    Examples
-    --------
-    >>> best_offsets(np.array([[0.2], [0.4], [0.9]]), np.array([[0, 1], [1, 0], [1, 0]]), np.ones(3)).round(3).tolist()
-    [-0.3]
-    """
-    if scores.shape[1] == 1:
-        return cut_points(scores[:, 0], costs, weights)
-    offsets = np.zeros(scores.shape[1]) if start is None else start.copy()
-    rows = np.arange(len(scores))
-    lowest = float(weights @ costs[rows, predicted(scores, offsets)])
-    for _ in range(sweeps):
-        before = lowest
-        for code in range(scores.shape[1]):
-            rest = scores + offsets
-            rest[:, code] = -np.inf
-            rival = rest.argmax(axis=1)
-            lead = scores[:, code] - rest[rows, rival]
-            trial = offsets.copy()
-            trial[code] = cut_points(lead, np.column_stack([costs[rows, rival], costs[:, code]]), weights)[0]
-            cost = float(weights @ costs[rows, predicted(scores, trial)])
-            if cost < lowest - 1e-12 * abs(lowest):
-                offsets, lowest = trial, cost
-        if lowest >= before:
-            break
-    return offsets - offsets.mean()
-
-
-def _moves(scores: Array) -> Array:
-    """Return the offsets to simulate under the null hypothesis, shape (moves, scores): quantiles of each score."""
-    seen = scores[np.isfinite(scores).all(axis=1)]
-    if scores.shape[1] == 1:
-        return -np.quantile(seen, _PLACES, axis=0)
-    leads = [seen[:, code] - np.delete(seen, code, axis=1).max(axis=1) for code in range(seen.shape[1])]
-    return np.concatenate(
-        [-np.quantile(lead, _PLACES)[:, None] * np.eye(len(leads))[c] for c, lead in enumerate(leads)]
-    )
 
 
 def _curve(scores: Array, costs: Array, weights: Array, default: float) -> tuple[Array, Array]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +85,7 @@ def first_of(groups: Any) -> Any:
     return groups if groups is None or np.ndim(groups) < 2 else np.asarray(groups)[:, 0]
 
 
-def strangers(pairs: Sequence[Pair], y: Any, groups: Any, seed: int = 0) -> list[Pair]:
+def strangers(pairs: list[Pair], y: Any, groups: Any, seed: int = 0) -> list[Pair]:
     """Return splits whose test rows share no group with the training rows.
 
     What a model knows about a user, an item or a member of a panel must not count as a gain if others will come. A kind
@@ -98,7 +97,7 @@ def strangers(pairs: Sequence[Pair], y: Any, groups: Any, seed: int = 0) -> list
     >>> user, item = np.divmod(np.arange(16), 4)
     >>> half = np.arange(8), np.arange(8, 16)
     >>> [test.tolist() for _, test in strangers([half], np.arange(16) // 2 % 2, np.column_stack([user, item]))]
-    [[9, 13], [10, 14], [8, 11, 12, 15]]
+    [[9, 10, 13, 14], [8, 11, 12, 15]]
     """
     for column in np.asarray(groups).reshape(len(y), -1).T:
         codes, labels = numbered(column), numbered(np.asarray(y))

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .._names import Array
+from ..linear.splits import Pair
 from ..paired import Gain, Units, over_folds, over_guessing, over_tests, paired
 from ..panel import disjoint, panel_of
-from .folds import Pair
 
 Todo = list[tuple[int, int]]
 

@@ -15,10 +15,10 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from .._names import Array, keep
+from ..linear.splits import Pair
 from ..paired import GUARD, STRICT, Comparison, check_guard, compare, units_of
 from .contest import FoldContest, Folding, RowContest
 from .folds import (
-    Pair,
     Referee,
     answers,
     check_input,

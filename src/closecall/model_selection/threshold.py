@@ -12,9 +12,10 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from .._names import Array, keep
+from ..linear.splits import Pair
 from ..paired import STRICT, Gain, check_guard, compare, paired, units_of
 from ..panel import Panel, panel_of
-from .folds import Pair, Referee, answers, check_input, equal_rows, fit_rows, fold_pairs
+from .folds import Referee, answers, check_input, equal_rows, fit_rows, fold_pairs
 from .offsets import best_offsets, cut_points, moves, predicted, saved
 
 OBJECTIVES = ("accuracy", "balanced_accuracy")

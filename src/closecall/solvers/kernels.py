@@ -86,8 +86,8 @@ def _hinge_key(negative: Array) -> tuple[Array, Array]:
 def closeness(loss: str) -> tuple[Key, Finish]:
     """For a loss: minus margins -> (key that grows with abs(l - T), raw), and raw -> minus slope."""
     item = get_loss(loss)
-    finish = partial(minus_slope, loss)
-    known = {"logistic": (_logistic_key, _logistic_finish), "hinge": (_hinge_key, finish)}
+    finish: Finish = partial(minus_slope, loss)
+    known: dict[str, tuple[Key, Finish]] = {"logistic": (_logistic_key, _logistic_finish), "hinge": (_hinge_key, finish)}
 
     def key(negative: Array) -> tuple[Array, Array]:
         return np.abs(item.value(-negative) - item.threshold).astype(negative.dtype), negative

@@ -87,7 +87,10 @@ def closeness(loss: str) -> tuple[Key, Finish]:
     """For a loss: minus margins -> (key that grows with abs(l - T), raw), and raw -> minus slope."""
     item = get_loss(loss)
     finish: Finish = partial(minus_slope, loss)
-    known: dict[str, tuple[Key, Finish]] = {"logistic": (_logistic_key, _logistic_finish), "hinge": (_hinge_key, finish)}
+    known: dict[str, tuple[Key, Finish]] = {
+        "logistic": (_logistic_key, _logistic_finish),
+        "hinge": (_hinge_key, finish),
+    }
 
     def key(negative: Array) -> tuple[Array, Array]:
         return np.abs(item.value(-negative) - item.threshold).astype(negative.dtype), negative

@@ -68,7 +68,7 @@ def test_a_closed_output_is_refused(more: list[str]) -> None:
     assert run("fit", "t.csv", "--out", "m", "--model", "logistic", "--splits", "0")[0] == 0
     code, told = run("predict", "m", "t.csv", *more, end=">&-")
     assert code == cli.BAD_REQUEST
-    assert told == "closecall: standard output is closed: send it to a file, or to /dev/null"
+    assert told == "closecall: standard output is closed; redirect it to a file or to /dev/null"
     assert run("predict", "m", "t.csv", *more, end="2>&-") == (0, "")
 
 

@@ -1,4 +1,4 @@
-"""closecall: classifiers that minimise the loss of the close calls."""
+"""closecall: classifiers trained on the examples nearest the decision boundary."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

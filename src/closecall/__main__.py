@@ -1,4 +1,4 @@
-"""The command ``closecall``: handle signals and check limits before loading anything large, then run the command."""
+"""Start the command ``closecall``: set up signal handling and check limits before any large module is loaded."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ ADDRESS_SPACE = 3 << 29
 
 
 def main() -> None:
-    """Handle signals, check the limits and run the command."""
+    """Set up signal handling, check the limits and run the command."""
     _signals.answer()
     if sys.stderr is None:  # closed, as by `2>&-`
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for the whole process
     if sys.stdout is None:  # the output may be the only result of a command
-        print("closecall: standard output is closed: send it to a file, or to /dev/null", file=sys.stderr)
+        print("closecall: standard output is closed; redirect it to a file or to /dev/null", file=sys.stderr)
         raise SystemExit(_signals.BAD_REQUEST)
     limit = address_space()
     if limit is not None and limit < ADDRESS_SPACE:
         print(
-            f"closecall: the address space is limited to {limit >> 20} MiB (ulimit -v) and {ADDRESS_SPACE >> 20} are "
-            f"needed: raise the limit; {_signals.going_on()}",
+            f"closecall: the address space is limited to {limit >> 20} MiB (ulimit -v), but {ADDRESS_SPACE >> 20} MiB "
+            f"are needed; raise the limit ({_signals.going_on()})",
             file=sys.stderr,
         )
         raise SystemExit(_signals.INCOMPLETE)

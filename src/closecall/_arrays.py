@@ -21,7 +21,7 @@ METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 class ArchiveError(ValueError):
-    """An archive that is damaged, too large or not made of plain arrays."""
+    """Raised for an archive that is damaged, too large or not made of plain arrays."""
 
 
 def read_arrays(file: IO[bytes], budget: Budget | int = LIMIT) -> dict[str, Array]:
@@ -57,7 +57,7 @@ def read_arrays(file: IO[bytes], budget: Budget | int = LIMIT) -> dict[str, Arra
 
 
 def check_members(file: IO[bytes], most: int = MAX_ARRAYS) -> None:
-    """Reject an archive with too many members before ``zipfile`` creates an object for each."""
+    """Reject an archive with too many members before ``zipfile`` creates an object for each of them."""
     mark, count, last = b"PK\x01\x02", 0, b""  # begins a member's entry in the directory
     file.seek(0)
     while piece := file.read(PIECE):
@@ -83,13 +83,13 @@ class _Counted:
 def read_member(
     archive: zipfile.ZipFile, member: zipfile.ZipInfo, budget: Budget, expected: np.dtype[Any] | None = None
 ) -> Array:
-    """Return one array of an archive, which must have the ``expected`` type or, without one, hold numbers or text."""
+    """Return one array of an archive; by default it must hold numbers or text, otherwise the ``expected`` type."""
     headers: dict[Any, Any] = {
         (1, 0): np.lib.format.read_array_header_1_0,
         (2, 0): np.lib.format.read_array_header_2_0,
     }
     if member.compress_type not in METHODS:
-        raise ArchiveError(f"{member.filename!r} uses a compression that save does not use")
+        raise ArchiveError(f"{member.filename!r} uses a compression method that save does not use")
     with archive.open(member) as opened:
         raw = _Counted(opened, budget)
         shape, fortran, dtype = headers[np.lib.format.read_magic(raw)](raw)
@@ -98,7 +98,7 @@ def read_member(
         size = math.prod(shape) * dtype.itemsize
         # NumPy would allocate what the header claims before reading any bytes.
         if min(shape, default=0) < 0 or math.prod(shape) > member.file_size or size > member.file_size:
-            raise ArchiveError(f"{member.filename!r} claims more numbers than it has")
+            raise ArchiveError(f"{member.filename!r} claims more numbers than it contains")
         data = bytearray()
         while len(data) < size and (piece := raw.read(size - len(data))):
             data += piece

@@ -1,7 +1,7 @@
 """A memory budget for untrusted files, which is checked while they are unpacked.
 
-A small file can fill the whole memory when it is unpacked, and a few bytes of text can become large objects. Every
-reader therefore has one budget per call, for the unpacked bytes and for the objects built from them.
+A small file can fill the memory when it is unpacked, and a few bytes of text can become large objects. Every reader
+therefore has one budget per call, for the unpacked bytes and for the objects built from them.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from typing import Any, Protocol
 
 #: Memory limit of one call, in bytes: unpacked text and arrays, and the objects built from them.
 LIMIT = 1 << 30
-#: Largest memory of a process that reads a hostile file, including temporary copies and the libraries.
+#: The most memory that a process may use to read a hostile file, including temporary copies and the libraries.
 PEAK = 4 * LIMIT
-#: Largest memory for parts of JSON, in bytes: a dictionary, a list, an item of either, and a character.
+#: The most memory that parts of JSON need, in bytes: a dictionary, a list, an item of either, and a character.
 JSON_PARTS = {"{": 240, "[": 72, ",": 104, ":": 104}
 JSON_CHARACTER = 4
-#: Memory for a string in an array of objects: its head and the pointer to it.
+#: Memory for a string in an array of objects: its header and the pointer to it.
 TEXT_OBJECT = 64
 #: Number of bytes to read at a time.
 PIECE = 1 << 20
 
 
 class BudgetError(ValueError):
-    """A file that needs more memory than a call may use."""
+    """Raised for a file that needs more memory than a call may use."""
 
 
 class Readable(Protocol):
-    """A binary file, a compressed one or a network response."""
+    """A binary file, a compressed file or a network response."""
 
     def read(self, size: int = -1, /) -> bytes: ...
 
@@ -53,7 +53,7 @@ class Budget:
         self.limit = self.left = limit
 
     def spend(self, count: int) -> None:
-        """Spend ``count`` bytes, or raise before they are allocated."""
+        """Deduct ``count`` bytes before they are allocated, and raise ``BudgetError`` if too few are left."""
         self.left -= count
         if self.left < 0:
             raise BudgetError(f"it takes more than {self.limit} bytes unpacked; refused")

@@ -1,4 +1,4 @@
-"""Shared helpers: array types, looking up a name in a table, storing estimator arguments, hashes."""
+"""Shared helpers for array types, lookup by name, estimator arguments and hashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handle Ctrl-C, SIGTERM and SIGHUP uniformly from the start of the program; standard library only."""
+"""Handle Ctrl-C, SIGTERM and SIGHUP uniformly from the start of the program, using only the standard library."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ INCOMPLETE, BAD_REQUEST = 2, 3
 
 
 class RunError(RuntimeError):
-    """Raised to end a run that the same command can continue; the message states why and what to do."""
+    """Raised to end a run that the same command can continue; the message states the reason and what to do."""
 
 
-#: Commands that keep finished work; the others keep nothing.
+#: Commands that keep finished work; other commands keep nothing.
 RESUMABLE = ("reproduce",)
 KEPT = "finished work is kept; the same command resumes"
 AGAIN = "the same command starts over"
@@ -49,14 +49,14 @@ def answer() -> None:
 
 
 def ignore() -> None:
-    """Ignore the signals: the command has finished, and a signal during shutdown would change the exit code."""
+    """Ignore the signals once the command has finished: a signal during shutdown would change the exit code."""
     for number in _numbers():
         signal.signal(number, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """Turn the signals into ``KeyboardInterrupt``, so a command can stop its workers and keep finished work."""
+    """Turn the signals into ``KeyboardInterrupt``, so that a command can stop its workers and keep finished work."""
     kept = {number: signal.signal(number, _interrupt) for number in _numbers()}
     try:
         yield

@@ -1,10 +1,12 @@
-"""Aggregates: individual losses -> weights.
+"""Aggregates, which turn individual losses into weights.
 
-Every aggregate is a weight vector over the examples: its value is ``weights . losses`` (plus a constant for
-``close``, see :func:`closecall.objective.aggregate_value`) and its gradient is computed with these weights fixed.
+Every aggregate is defined by a weight for each example. Its value is ``weights . losses`` (plus a constant for
+``close``, see :func:`closecall.objective.aggregate_value`) and its gradient is computed while these weights are held
+fixed.
 
-Three laws hold throughout. *Ties share*: if the k-th place is tied, the tied examples share the remaining mass in
-proportion to their own. *Sample weights are mass*: an example of mass 2 counts as two. *Order is irrelevant*.
+Three rules always apply. *Tied examples share*: if several examples tie for the k-th rank, they share the remaining
+mass in proportion to their own masses. *Sample weights are masses*: an example of mass 2 counts as two examples. *The
+order of the examples does not matter*.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ def resolve_count(count: Count, total: float, *, name: str = "k", low: float = 1
     Parameters
     ----------
     count : int, float or None
-        An int is a count of examples (1 is one example), a float in (0, 1] that fraction of the mass, None all of it.
+        An int is a number of examples (1 is one example), a float in (0, 1] is a fraction of the mass, and None means
+        all of it.
     total : float
         The mass of all examples.
     name : str
@@ -65,11 +68,11 @@ def resolve_count(count: Count, total: float, *, name: str = "k", low: float = 1
 
 
 def warn_of_one(aggregate: str, *counts: Count, depth: int = 3) -> None:
-    """Warn that k=1.0 means all examples, unless another fraction among the counts shows that this is intended."""
+    """Warn that k=1.0 means all examples, unless other counts are fractions too."""
     alone = {count for count in counts if isinstance(count, Real) and not isinstance(count, Integral)} == {1.0}
     if alone and "k" in get_aggregate(aggregate).takes:
         warnings.warn(
-            "k=1.0 is a fraction: all examples. Pass the int k=1 for one example, or k=None for all without a warning",
+            "k=1.0 is a fraction and selects all examples. Pass the int k=1 for one example, or k=None for all of them",
             UserWarning,
             stacklevel=depth,
         )
@@ -84,12 +87,12 @@ def take_smallest(keys: Array, mass: Array, k: Array | float) -> Array:
     mass : array (samples,) or (problems, samples)
         Non-negative.
     k : float or array (problems,)
-        How much mass to select; at most the total.
+        The mass to select, at most the total mass.
 
     Returns
     -------
     weights : array (problems, samples)
-        Between 0 and the mass, summing to ``k`` in each row.
+        Each weight lies between 0 and the example's mass; the weights of each problem sum to ``k``.
 
     Examples
     --------
@@ -100,15 +103,15 @@ def take_smallest(keys: Array, mass: Array, k: Array | float) -> Array:
     wanted = np.broadcast_to(np.asarray(k, dtype=float), keys.shape[:1])[:, None]
     order = np.argsort(keys, axis=1, kind="stable")
     cumulative = np.cumsum(np.take_along_axis(mass, order, axis=1), axis=1)
-    # The k-th place is the first at which the cumulative mass reaches k. A sum of n masses is exact to about n eps and
-    # a fraction of it to one eps more (0.07 * 100 > 7); such a rounding error must not include the next example.
+    # The k-th rank is the first at which the cumulative mass reaches k. A sum of n masses is exact to about n eps and a
+    # fraction of it to one eps more (0.07 * 100 > 7); such a rounding error must not include the next example.
     almost = 1 - 4 * keys.shape[1] * np.finfo(float).eps
     place = np.minimum((cumulative < wanted * almost).sum(axis=1, keepdims=True), keys.shape[1] - 1)
     edge = np.take_along_axis(keys, np.take_along_axis(order, place, axis=1), axis=1)
     inside, tied = mass * (keys < edge), mass * (keys == edge)
     tied_mass = tied.sum(axis=1, keepdims=True)
     share = np.clip((wanted - inside.sum(axis=1, keepdims=True)) / np.where(tied_mass > 0, tied_mass, 1), 0, 1)
-    # All of the mass is a copy of the mass, bit for bit: close with k = n is average.
+    # If all of the mass is selected, the weights are an exact copy of it, because close with k = n is average.
     return np.where(wanted >= cumulative[:, -1:] * almost, mass, inside + share * tied)
 
 
@@ -120,8 +123,9 @@ def _average(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -
 
 
 def _top(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -> Array:
-    # The k-th largest loss is where the cumulative mass from the top reaches k. Its tied group ends at `end`; the unit
-    # of mass that ends there is the group's own share, and borrows from its neighbours only if the group is under 1.
+    # The k-th largest loss is where the cumulative mass from the top reaches k. The group of tied examples ends at
+    # `end`. The unit of mass that ends there belongs to the group, and includes neighbours only if the group's mass is
+    # below 1.
     largest = take_smallest(-losses, mass, k)
     touched = np.where(largest > 0, losses, np.inf)
     group_floor = touched.min(axis=1, keepdims=True)
@@ -139,31 +143,31 @@ def _ranked(losses: Array, mass: Array, threshold: float, k: Array, m: Array) ->
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One way to turn n losses into weights.
+    """A rule that turns n losses into weights.
 
     Parameters
     ----------
     name : str
         Its name.
     weigh : callable
-        ``(losses, mass, threshold, k, m) -> weights``, all with ``k`` and ``m`` already resolved to masses.
+        ``(losses, mass, threshold, k, m) -> weights``, where ``k`` and ``m`` have already been converted to masses.
     takes : tuple of str
         Which of the counts ``k`` and ``m`` the aggregate uses.
     decays : bool
         Whether k decreases during the run, as in Algorithm 1.
     convex : bool
-        Whether it preserves the convexity of a loss; ``weights . losses`` is then a lower bound on its value for any
-        losses.
+        Whether the aggregate of a convex loss is convex. For any losses, ``weights . losses`` is then a lower bound on
+        its value.
     full : bool
-        Whether the weights equal the masses for any losses if k is the total mass and m is 0, as in `average`.
+        Whether the weights equal the masses, as in `average`, whenever k is the total mass and m is 0.
     sums_to : float, optional
-        The sum of the weights if it is not k - m; an aggregate without k uses it as k.
+        The sum of the weights if that is not k - m. An aggregate without k uses this sum as k.
     close : bool
-        Whether it uses the threshold and charges M for misclassified examples outside the selection.
+        Whether the aggregate uses the threshold and adds M for each misclassified example outside the selection.
     bounded : bool
         Whether the weights never exceed the masses.
     excess : callable, optional
-        ``(weights, mass) -> (problems,)``: how far its value exceeds ``weights . losses``, if it does.
+        ``(weights, mass) -> (problems,)``: the value minus ``weights . losses``; by default, they are equal.
     """
 
     name: str
@@ -179,7 +183,7 @@ class Aggregate:
 
     @property
     def plain(self) -> bool:
-        """Whether it always uses all examples, because it takes neither k nor m: `average`, under any name."""
+        """Whether the aggregate is `average` (under any name), which takes neither k nor m and uses all examples."""
         return self.full and not self.takes
 
     def counts(self, k: Count, m: Count, total: float) -> tuple[float, float]:
@@ -193,7 +197,7 @@ class Aggregate:
         return k_mass, m_mass
 
     def is_average(self, k: float, m: float, total: float) -> bool:
-        """Whether it equals `average` with these masses.
+        """Whether the aggregate equals `average` for these values of k and m.
 
         Examples
         --------
@@ -203,7 +207,7 @@ class Aggregate:
         return self.full and k >= total and m == 0
 
     def above(self, weights: Array, mass: Array) -> Array:
-        """Return how far the aggregate's value exceeds ``weights . losses`` (problems,); usually zero."""
+        """Return the aggregate's value minus ``weights . losses`` (problems,), which is usually zero."""
         return np.zeros(len(weights)) if self.excess is None else self.excess(weights, mass)
 
     def carried(self, k: Array | float, m: Array | float) -> Array | float:
@@ -225,11 +229,11 @@ class Aggregate:
         ----------
         losses : array (samples,) or (problems, samples)
         threshold : float
-            The threshold T of the individual loss; only used by the close aggregates.
+            The threshold T of the individual loss, which only the close aggregates use.
         k, m : int, float or None
-            Counts or fractions of the mass.
+            Numbers of examples, or fractions of the mass.
         mass : array (samples,), optional
-            Sample weights; default: one each.
+            Sample weights; by default, every example has weight one.
 
         Returns
         -------
@@ -251,13 +255,13 @@ class Aggregate:
             raise ValueError("the losses contain NaN or infinite values; check the scores that produced them")
         mass = np.ones(rows.shape[1]) if mass is None else check_mass(mass, rows.shape[1])
         if self.close and math.isnan(threshold):
-            raise ValueError(f"{self.name!r} needs the loss's threshold T = l(0), e.g. threshold=log(2) for logistic")
+            raise ValueError(f"{self.name!r} needs the loss's threshold T = l(0), e.g. log(2) for the logistic loss")
         k_mass, m_mass = self.counts(k, m, float(mass.sum()))
         return self.weigh(rows, mass, threshold, np.asarray(k_mass), np.asarray(m_mass)).reshape(losses.shape)
 
 
 def check_mass(mass: Array, samples: int) -> Array:
-    """Return sample weights as floats; wrong length, negative, non-finite or all-zero weights raise ``ValueError``."""
+    """Return sample weights as floats; invalid weights or a wrong number of them raise ``ValueError``."""
     mass = np.asarray(mass, dtype=float)
     if mass.shape != (samples,):
         raise ValueError(f"sample_weight has shape {mass.shape}; expected ({samples},), one weight for each example")
@@ -266,7 +270,7 @@ def check_mass(mass: Array, samples: int) -> Array:
     if (mass < 0).any():
         raise ValueError("sample_weight contains negative values; weights are masses and must be >= 0")
     if not (mass > 0).any():
-        raise ValueError("sample_weight is zero everywhere; at least one example needs a positive weight")
+        raise ValueError("sample_weight contains only zeros; at least one example needs a positive weight")
     return mass
 
 
@@ -285,10 +289,10 @@ def spectrum(name: str, cumulative: Cumulative, *, convex: bool = False) -> Aggr
     name : str
         To use it by name, add the aggregate to :data:`AGGREGATES` under this name.
     cumulative : callable
-        Maps a share of the mass, counted from the largest loss down, to its share of the weight: a function on [0, 1]
-        that increases from 0 to 1. ``lambda u: u`` gives `average`.
+        A function that increases from 0 to 1 on [0, 1]. It maps a share of the mass, counted from the largest loss
+        down, to the share of the total weight that this mass receives. ``lambda u: u`` gives `average`.
     convex : bool
-        Whether ``cumulative`` is concave: larger losses then never count less, and the aggregate is convex.
+        Whether ``cumulative`` is concave. Larger losses then never have smaller weights, and the aggregate is convex.
 
     Examples
     --------
@@ -301,7 +305,7 @@ def spectrum(name: str, cumulative: Cumulative, *, convex: bool = False) -> Aggr
 
 @lru_cache(maxsize=512)
 def _member(name: str) -> Aggregate:
-    """Return the member of a family with a name such as ``tilted(-2)``; raise ``KeyError`` if there is none."""
+    """Return the member of a family by its name, such as ``tilted(-2)``; raise ``KeyError`` for an unknown family."""
     if name in FAMILIES:
         raise ValueError(f"{name!r} is a family of aggregates; name a member, such as {FAMILIES[name].grid[0]!r}")
     parts = re.fullmatch(r"(\w+)\(([^()]*)\)", name)
@@ -311,11 +315,11 @@ def _member(name: str) -> Aggregate:
     try:
         return _aggregate_of(name, family.make(*map(float, parts[2].split(","))))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name!r} is not a member of its family, such as {family.grid[0]!r}: {error}") from None
+        raise ValueError(f"{name!r} is not a member of its family ({family.grid[0]!r} is one): {error}") from None
 
 
 class _Aggregates(dict[str, Aggregate]):
-    """Every aggregate by name; members of families are created on demand and not listed."""
+    """The aggregates by name. Members of families are created on demand and are not listed."""
 
     def __missing__(self, name: str) -> Aggregate:
         return _member(name)
@@ -327,8 +331,8 @@ class _Aggregates(dict[str, Aggregate]):
             return False
 
 
-#: Every aggregate by name: the paper's, then its two nearest relatives (Hu et al. 2020; trimming). Members of families,
-#: such as `tilted(-2)`, are found here too (:mod:`closecall.families`).
+#: All aggregates by name: those of the paper, then two closely related ones (Hu et al. 2020; trimming). Members of
+#: families, such as `tilted(-2)`, can be looked up here too (:mod:`closecall.families`).
 AGGREGATES: dict[str, Aggregate] = _Aggregates(
     (aggregate.name, aggregate)
     for aggregate in (

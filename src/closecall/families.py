@@ -1,16 +1,17 @@
-"""Families of aggregates: members have parameters and are named with them, such as ``tilted(-2)``.
+"""Families of aggregates, whose members are named with their parameters, such as ``tilted(-2)``.
 
-Their weights sum to the mass (alpha means the same as for `average`) but may exceed an example's mass. If the value
-is not ``weights . losses``, the ``excess`` is the difference, and the weights are the gradient of the value.
+The weights of a member sum to the total mass, so alpha means the same as for `average`, but a weight may exceed its
+example's mass. If the value differs from ``weights . losses``, ``excess`` is the difference, and the weights are the
+gradient of the value.
 
-- ``tilted(t)``: n / t * log(mean(exp(t * loss))). t > 0 moves towards the largest loss and is convex; t < 0 moves away
-  from outliers.
-- ``superquantile(level, width)``: the mean of the largest 1 - level of the losses, smoothed over the width. Without
-  smoothing it is `atk` with k = 1 - level, a fraction.
-- ``human(turn, least)``: both ends of the losses count more than the middle.
+- ``tilted(t)``: n / t * log(mean(exp(t * loss))). With t > 0, larger losses count more and the aggregate is convex;
+  with t < 0, outliers count less.
+- ``superquantile(level, width)``: the mean of the largest losses, a fraction 1 - level of them, smoothed over the
+  width. Without smoothing, it is `atk` with the fraction k = 1 - level.
+- ``human(turn, least)``: the largest and the smallest losses count more than those in between.
 
-All shapes are (problems, samples). :func:`closecall.aggregates.spectrum` makes an aggregate from any weights over the
-sorted losses.
+All arrays have the shape (problems, samples). :func:`closecall.aggregates.spectrum` creates an aggregate from any
+weights for the sorted losses.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from scipy.special import xlogy
 
 from ._names import Array
 
-#: From a share of the mass, counted from the largest loss down, to the share of the weight that it carries.
+#: Maps a share of the mass, counted from the largest loss down, to the share of the total weight that it receives.
 Cumulative = Callable[[Array], Array]
 
 
 def tilted_weights(losses: Array, mass: Array, t: float) -> Array:
-    """Return n * softmax(t * losses), weighted by mass.
+    """Return n * softmax(t * losses), where every example is weighted by its mass.
 
     Examples
     --------
@@ -45,13 +46,13 @@ def tilted_weights(losses: Array, mass: Array, t: float) -> Array:
 
 
 def tilted_excess(weights: Array, mass: Array, t: float) -> Array:
-    """Return how far n / t * log(mean(exp(t * losses))) exceeds ``weights . losses`` (problems,)."""
+    """Return n / t * log(mean(exp(t * losses))) minus ``weights . losses`` (problems,)."""
     mass = np.broadcast_to(mass, weights.shape)
     return -xlogy(weights, weights / np.where(mass > 0, mass, 1.0)).sum(axis=1) / t
 
 
 def spectrum_weights(losses: Array, mass: Array, cumulative: Cumulative) -> Array:
-    """Weight losses by rank: a group of equal losses gets the increase of the cumulative weight and shares it by mass.
+    """Return weights by rank; equal losses share the increase in cumulative weight in proportion to their masses.
 
     Examples
     --------
@@ -66,7 +67,7 @@ def spectrum_weights(losses: Array, mass: Array, cumulative: Cumulative) -> Arra
     places, last = np.arange(losses.shape[1]), losses.shape[1] - 1
     parted = np.diff(ranked, axis=1) != 0
     edge = np.ones((len(losses), 1), dtype=bool)
-    # The places where the group of equal losses begins and ends, for each place.
+    # For each rank, the ranks at which its group of equal losses begins and ends.
     first = np.maximum.accumulate(np.where(np.hstack([edge, parted]), places, 0), axis=1)
     final = np.minimum.accumulate(np.where(np.hstack([parted, edge]), places, last)[:, ::-1], axis=1)[:, ::-1]
     below = np.hstack([np.zeros((len(losses), 1)), ends])
@@ -78,10 +79,11 @@ def spectrum_weights(losses: Array, mass: Array, cumulative: Cumulative) -> Arra
 
 
 def smooth_weights(losses: Array, mass: Array, most: float, width: float) -> Array:
-    """Return mass * clip(1 + (losses - level) / width, 0, most), with the level at which the weights sum to the mass.
+    """Return mass * clip(1 + (losses - level) / width, 0, most), where level makes the weights sum to the mass.
 
-    They maximise ``weights . losses`` less ``width / 2 * sum(mass * (weights / mass - 1) ** 2)`` over weights of at
-    most ``most`` times the mass that sum to it (Laguel, Malick and Harchaoui's smoothing of the superquantile).
+    Among the weights that sum to the mass and are at most ``most`` times the mass, these maximise ``weights . losses``
+    minus ``width / 2 * sum(mass * (weights / mass - 1) ** 2)``. This is the smoothing of the superquantile by Laguel,
+    Malick and Harchaoui.
 
     Examples
     --------
@@ -108,7 +110,7 @@ def smooth_weights(losses: Array, mass: Array, most: float, width: float) -> Arr
 
 
 def smooth_excess(weights: Array, mass: Array, width: float) -> Array:
-    """Return how far the smoothed value exceeds ``weights . losses`` (problems,); it is never positive."""
+    """Return the smoothed value minus ``weights . losses`` (problems,), which is never positive."""
     mass = np.broadcast_to(mass, weights.shape)
     shares = weights / np.where(mass > 0, mass, 1.0)
     return -width / 2 * (mass * np.square(shares - 1)).sum(axis=1)
@@ -117,8 +119,8 @@ def smooth_excess(weights: Array, mass: Array, width: float) -> Array:
 def prospect(turn: float, least: float) -> Cumulative:
     """Return the cumulative weight of the human-aligned risk of Leqi, Prasad and Ravikumar (2019).
 
-    It is a polynomial of F, the share of smaller losses, whose density has the minimum ``least`` at F = (turn + 1) / 3.
-    Here the share is counted from the largest loss down.
+    It is a polynomial in F, the share of smaller losses. Its derivative has the minimum ``least`` at F = (turn + 1) /
+    3. Here the share is counted from the largest loss down.
     """
     scale = 3 * (1 - least) / (turn**2 - turn + 1)
 
@@ -130,7 +132,7 @@ def prospect(turn: float, least: float) -> Cumulative:
 
 
 class Weighing(NamedTuple):
-    """A member of a family: (losses, mass) -> weights, whether it is convex, (weights, mass) -> excess (problems,)."""
+    """A member of a family: its weight function, whether it is convex, and the function that computes its excess."""
 
     weigh: Callable[[Array, Array], Array]
     convex: bool
@@ -146,7 +148,7 @@ class Family:
     make : callable
         Numbers -> Weighing.
     grid : tuple of str
-        The members that a search tries when given only the family's name.
+        The members that a search tries if only the family's name is given.
     label, what : str
         The name and a one-line description, for display.
     """
@@ -189,25 +191,25 @@ FAMILIES: dict[str, Family] = {
         _tilted,
         tuple(f"tilted({t:g})" for t in (-4, -2, -1, -0.5, 0.5, 1, 2, 4)),
         "tilted loss",
-        "rows weighted by exp(t * loss): towards the largest losses, or away from outliers",
+        "weights examples by exp(t * loss), to emphasise the largest losses or to ignore outliers",
     ),
     "superquantile": Family(
         _superquantile,
         tuple(f"superquantile({p:g},{w:g})" for p in (0.5, 0.8, 0.95) for w in (0.1, 1)),
         "superquantile",
-        "the mean of the largest losses, smoothed",
+        "a smoothed mean of the largest losses",
     ),
     "human": Family(
         _human,
         tuple(f"human({a:g},{b:g})" for a in (0.2, 0.4, 0.8) for b in (0.3, 0.7)),
         "human-aligned risk",
-        "the largest and the smallest losses count more than the middle",
+        "the largest and the smallest losses count more than those in between",
     ),
 }
 
 
 def family_of(name: str) -> Family | None:
-    """Return the family with that name or member, or None.
+    """Return the family that has this name or this member, or None.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Individual losses: margin -> value, slope, threshold.
+"""Individual losses as functions of the margin: their values, slopes and thresholds.
 
 A loss is a function of the margin ``m = y * f(x)``. Its *threshold* ``T = l(0)`` is the loss of an example on the
-decision boundary (the paper's T); an aggregate such as close-k uses the examples whose loss is nearest T. To add a
-loss, write its value and slope and add one line to the table ``LOSSES``.
+decision boundary (the paper's T); an aggregate such as close-k uses the examples with losses nearest T. To add a loss,
+write its value and slope and add one line to the table ``LOSSES``.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ class Loss:
     threshold : float
         T = l(0).
     curvature : float
-        A bound on the second derivative's absolute value; infinite where the slope jumps.
+        A bound on the absolute value of the second derivative; infinite if the slope jumps.
     convex : bool
         Whether the loss is a convex function of the margin.
     falls : (float, float), optional
-        The loss falls strictly between these margins and is constant outside, which allows ranking by margins.
-        Otherwise losses are ranked by value.
+        The loss decreases strictly between these margins and is constant outside, so examples can be ranked by margin.
+        By default, they are ranked by loss.
     kinks : tuple of float
         Margins at which the slope jumps.
     bend : callable, optional
-        Slopes -> second derivatives; without it, finite differences are used.
+        Slopes -> second derivatives; by default, finite differences are used.
     inverse : callable, optional
-        A loss -> its margin; without it, the margin is found numerically.
+        A loss -> its margin; by default, the margin is found numerically.
     likelihood : bool
-        Whether its average is logistic regression, whose scores are log-odds.
+        Whether minimising its average is logistic regression, so that scores are log-odds.
 
     Examples
     --------

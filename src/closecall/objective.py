@@ -1,8 +1,8 @@
-"""Values and gradients of the training objective, for a batch of problems.
+"""Values and gradients of the training objective for a batch of problems.
 
-A *problem* is one (loss, aggregate, k, alpha). Its training objective is the **sum** of the weighted losses plus
-``alpha / 2 * ||w||^2``, so alpha has the same meaning for every aggregate, and ``average`` with the logistic loss is
-scikit-learn's LogisticRegression with ``C = 1 / alpha``.
+A *problem* consists of a loss, an aggregate, k and alpha. Its training objective is the **sum** of the weighted losses
+plus ``alpha / 2 * ||w||^2``. Alpha therefore has the same meaning for every aggregate, and ``average`` with the
+logistic loss is scikit-learn's LogisticRegression with ``C = 1 / alpha``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .schedules import Schedule, constant, decay
 
 @dataclass(frozen=True)
 class Problem:
-    """One (loss, aggregate, k, alpha) to be solved.
+    """A problem to be solved: a loss, an aggregate, k, alpha and m.
 
     Parameters
     ----------
@@ -33,9 +33,9 @@ class Problem:
     aggregate : str
         A name in :data:`closecall.aggregates.AGGREGATES`.
     k : int, float or None
-        How many examples the aggregate uses: a count, a fraction in (0, 1] or None for all.
+        How many examples the aggregate uses: a number, a fraction in (0, 1], or None for all of them.
     alpha : float
-        Strength of the L2 penalty, >= 0.
+        The strength of the L2 penalty, at least 0.
     m : int, float or None
         How many of the largest losses ``ranked_range`` and ``trimmed`` leave out.
 
@@ -65,7 +65,7 @@ class Problem:
 
 
 def check_data(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Array, Array]:
-    """Return ``X`` (dense, or CSR if sparse), labels in {-1, +1} as given, and masses; bad input raises ``ValueError``.
+    """Return ``X`` (dense or CSR), the labels in {-1, +1} and the masses; invalid input raises ``ValueError``.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def check_data(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Array, A
         X = np.asarray(X)
         values = X
     if X.ndim != 2:
-        raise ValueError(f"X must be two-dimensional (samples, features), not of shape {X.shape}")
+        raise ValueError(f"X must be two-dimensional (samples, features), but has shape {X.shape}")
     if X.shape[0] == 0:
         raise ValueError("X has no rows")
     if values.dtype.kind not in "fiub":
@@ -101,7 +101,8 @@ def check_data(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Array, A
 
 
 def _all_finite(values: Array) -> bool:
-    # A finite sum has only finite terms and needs no mask of the size of X; if it overflows, each entry is checked.
+    # If the sum is finite, so is every entry, and no mask of the size of X is needed. If it overflows, every entry is
+    # checked.
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all())
 
@@ -114,10 +115,10 @@ def aggregate_value(
     constant: float | None = None,
     k: float | None = None,
 ) -> float:
-    """Return the aggregate loss of one vector of margins, with the paper's constant M for ``close``.
+    """Return the aggregate loss of a vector of margins, including the paper's constant M for ``close``.
 
-    Value of ``close`` = sum(s * l) + M * sum((c - s) * [m <= 0]) with weights s and masses c: the paper's close-k
-    loss, in which an example outside the close set costs M if it is misclassified and nothing otherwise.
+    The value of ``close`` is sum(s * l) + M * sum((c - s) * [m <= 0]) with weights s and masses c. This is the paper's
+    close-k loss: an example outside the close set costs M if it is misclassified, and nothing otherwise.
 
     Parameters
     ----------
@@ -126,9 +127,9 @@ def aggregate_value(
     margins : array (samples,)
     mass : array (samples,), optional
     constant : float, optional
-        M, at least the largest loss that can occur over all parameters compared; left out (0) unless given.
+        M, at least the largest loss that can occur for any of the parameters compared; 0 by default.
     k : float, optional
-        A mass that overrides the problem's k, for a step of a decay run.
+        A mass that replaces the problem's k, for a step of a decay run.
 
     Examples
     --------
@@ -138,7 +139,7 @@ def aggregate_value(
     """
     margins = np.asarray(margins, dtype=float)
     if margins.ndim != 1 or margins.size == 0:
-        raise ValueError(f"margins must be a vector (samples,) of at least one, not of shape {margins.shape}")
+        raise ValueError(f"margins must be a non-empty vector (samples,), but have shape {margins.shape}")
     if not np.isfinite(margins).all():
         raise ValueError("the margins contain NaN or infinite values; check the scores that produced them")
     mass = np.ones(margins.size) if mass is None else check_mass(mass, margins.size)
@@ -149,7 +150,7 @@ def aggregate_value(
 
 
 def _weigh(problem: Problem, margins: Array, mass: Array, k: float | None) -> tuple[float, Array]:
-    """Return the aggregate loss of margins (samples,), without the constant M, and the weights of the losses."""
+    """Return the weights of the losses at given margins (samples,) after their aggregate without the constant M."""
     loss, aggregate, k_at, m = problem.resolve(float(mass.sum()), 1)
     losses = loss.value(margins)
     weights = aggregate.weigh(
@@ -170,7 +171,7 @@ def values_and_gradients(
     k: Sequence[float] | None = None,
     penalize_intercept: bool = False,
 ) -> tuple[Array, Array, Array]:
-    """Return objective values and gradients of a batch of problems.
+    """Return the objective values and gradients of a batch of problems.
 
     Parameters
     ----------
@@ -181,14 +182,14 @@ def values_and_gradients(
     y : array (samples,) in {-1, +1}
     mass : array (samples,), optional
     k : sequence of float, optional
-        One mass for each problem, overriding its k: the step of a decay run.
+        One mass for each problem, which replaces its k, for a step of a decay run.
     penalize_intercept : bool
-        Whether alpha penalises the intercept like the weights.
+        Whether alpha penalises the intercept as it does the weights.
 
     Returns
     -------
     values : array (problems,)
-        Sum of weighted losses + alpha / 2 * ||w||^2, without the constant M.
+        The sum of weighted losses + alpha / 2 * ||w||^2, without the constant M.
     coef_gradients : array (problems, features)
     intercept_gradients : array (problems,)
 

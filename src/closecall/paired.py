@@ -1,12 +1,12 @@
-"""Paired gains: the mean gain, its standard error over independent units, and the decision.
+"""Paired comparisons: the mean gain, its standard error over independent units, and the decision.
 
 The gain of a challenger over a reference is +1 on a row where only the challenger is right and -1 where only the
-reference is. Two rules apply to its standard error everywhere; :mod:`closecall.panel` adds two for the selection among
-several challengers:
+reference is. Its standard error always follows the two rules below, and :mod:`closecall.panel` adds two more for the
+selection among several challengers.
 
 - **The standard error is computed over independent units** (:class:`Units`): rows (equal rows count once), groups, or
-  blocks of time. With few units, or few that differ, the required gain is larger (:meth:`Gain.needed`): the quantile is
-  at least Student's.
+  blocks of time. If there are few units, or few in which the models differ, the required gain is larger, because it
+  uses at least the quantile of Student's t distribution (:meth:`Gain.needed`).
 - **The scale of the weights does not matter.** Multiplying all weights by 20 changes nothing.
 """
 
@@ -21,14 +21,15 @@ from scipy import special
 
 from ._names import Array
 
-#: With fewer independent units than this no standard error is reliable.
+#: With fewer independent units, no standard error is reliable.
 FEWEST = 6
-#: Blocks of time: few and long, so most neighbours in time are in the same block (Ibragimov & Mueller 2010).
+#: The number of blocks of time. Few long blocks keep most neighbours in time together (Ibragimov & Mueller 2010).
 BLOCKS = 6
 #: Guards for which the quantiles under chance are computed.
 GUARDS = (0.5, 1.0, 1.5, 2.0, 2.5)
-#: Standard errors that a gain over the baseline must exceed: GUARD if the challenger must also be better than guessing
-#: by STRICT, otherwise STRICT. Chosen on generated tables and half of PMLB: see docs/results/beyond-strength.md.
+#: The number of standard errors that a gain over the baseline must exceed: GUARD if the challenger must also beat
+#: guessing by STRICT standard errors, otherwise STRICT. Chosen on generated tables and half of PMLB: see
+#: docs/results/beyond-strength.md.
 GUARD, STRICT = 1.0, 2.0
 FOLDS = "folds"
 _LARGEST = 8.0  # standard errors; beyond this the tail probability vanishes when subtracted from 1
@@ -36,7 +37,7 @@ _LARGEST = 8.0  # standard errors; beyond this the tail probability vanishes whe
 
 @dataclass(frozen=True)
 class Gain:
-    """A mean gain, its standard error, and the units over which that is computed.
+    """A mean gain, its standard error, and the units over which the standard error is computed.
 
     Parameters
     ----------
@@ -48,8 +49,8 @@ class Gain:
     unit : str
         Name of the units: rows, groups or blocks.
     chance : tuple of floats
-        Critical values for each of :data:`GUARDS`, in standard errors, that account for the selection among several
-        challengers; empty if there was none.
+        The critical value for each of :data:`GUARDS`, in standard errors. These values account for the selection among
+        several challengers, and are empty without such a selection.
     """
 
     mean: float
@@ -65,7 +66,7 @@ class Gain:
         return self.count < (2 if self.unit == FOLDS else FEWEST)
 
     def needed(self, guard: float) -> float:
-        """Return the gain that is exceeded by chance as rarely as a normal variable exceeds ``guard`` standard errors.
+        """Return the gain that chance exceeds as rarely as a normal variable exceeds ``guard`` standard deviations.
 
         Examples
         --------
@@ -90,10 +91,10 @@ class Gain:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The outcome of a comparison; challenger and reference are names or settings of a search.
+    """The outcome of a comparison between a challenger and a reference, given as names or as settings of a search.
 
-    ``over_guessing`` is the challenger's balanced accuracy minus that of guessing, ``over_guessing_needed`` the
-    required difference; both are NaN if they were not computed.
+    ``over_guessing`` is the challenger's balanced accuracy minus that of guessing, and ``over_guessing_needed`` is the
+    required difference. Both are NaN if they were not computed.
     """
 
     challenger: Any
@@ -149,25 +150,25 @@ def compare(
 
 
 def check_guard(guard: float | None, default: float) -> float:
-    """Return the guard as a number, ``default`` if it is None."""
+    """Return the guard as a number, or ``default`` if it is None."""
     if guard is None:
         return default
     if not isinstance(guard, int | float | np.number) or not 0 <= guard < np.inf:
-        raise ValueError(f"guard={guard!r} must be None or a number >= 0: how many standard errors a gain must exceed")
+        raise ValueError(f"guard={guard!r} must be None or the number >= 0 of standard errors that a gain must exceed")
     return float(guard)
 
 
 def over_guessing(right: Array, codes: Array, weights: Array) -> tuple[Array, Array]:
-    """Return gains over guessing (candidates, samples), and weights (samples,) that give every class the same total.
+    """Return gains over guessing (candidates, samples), and weights (samples,) with the same sum in every class.
 
-    Predictions that are independent of the labels are right on any share of each class, but over all classes these
-    shares sum to one. The mean gain is therefore the balanced accuracy minus 1 / classes, whatever the class shares.
-    The deviations are taken within each class: its share of the rows is given, not estimated.
+    If predictions are independent of the labels, the expected shares of correct predictions in the classes sum to one.
+    The mean gain is therefore the balanced accuracy minus 1 / classes, whatever the sizes of the classes. Deviations
+    are computed within each class, because the class sizes are known and not estimated.
 
     Parameters
     ----------
     right : array (candidates, samples)
-        Whether predictions are right, or how often; NaN in rows where this is unknown.
+        Whether each prediction is right, or how often it is; NaN in rows where this is unknown.
     codes, weights : arrays (samples,)
 
     Examples
@@ -192,13 +193,13 @@ class Units:
     Parameters
     ----------
     codes : array (samples,)
-        Rows with the same code are one unit; with ``time``, the codes are the order of the rows.
+        Rows with the same code belong to one unit. With ``time``, the codes give the order of the rows.
     name : str
         The name of the units.
     time : bool
         Whether rows depend on their neighbours.
     other : array (samples,), optional
-        Codes of a second, crossed kind of groups, such as items in addition to users.
+        The codes of a second kind of group that crosses the first, such as items in addition to users.
     """
 
     codes: Array
@@ -207,7 +208,7 @@ class Units:
     other: Array | None = None
 
     def among(self, rows: Array) -> list[Array]:
-        """Return the units of some rows as codes 0, 1, ... of shape (rows,), one array for each kind of units.
+        """Return the units of some rows as codes 0, 1, ... of shape (rows,), with one array for each kind of unit.
 
         Time is divided into :data:`BLOCKS` blocks of equal length.
         """
@@ -221,15 +222,15 @@ class Units:
 def units_of(equal: Array, groups: Any, pairs: Iterable[tuple[Array, Array]]) -> Units:
     """Return the units of the rows: groups, blocks of time, or distinct rows.
 
-    Rows are divided into blocks of time if in every pair all training rows precede the test rows; groups, if any, are
-    then crossed with these blocks.
+    Rows are divided into blocks of time if all training rows precede the test rows in every pair. Any groups are then
+    crossed with these blocks.
 
     Parameters
     ----------
     equal : array (samples,)
         Codes that are the same for equal rows.
     groups : array (samples,), (samples, 2) or None
-        Two columns are crossed groups.
+        Two columns define crossed groups.
     pairs : iterable of (train, test)
         Training and test rows.
 
@@ -245,7 +246,7 @@ def units_of(equal: Array, groups: Any, pairs: Iterable[tuple[Array, Array]]) ->
     past = [len(train) > 0 and len(test) > 0 and train.max() < test.min() for train, test in pairs]
     if past and all(past):
         if other is not None:
-            raise ValueError("cv divides by time, and groups has two columns; pass one column: time is the other kind")
+            raise ValueError("cv divides by time, and groups has two columns; pass one column, as time is the other")
         return Units(np.arange(len(equal)), "blocks of time", time=True, other=first)
     return Units(numbered(equal), "distinct rows") if first is None else Units(first, "groups", other=other)
 
@@ -255,32 +256,32 @@ def numbered(values: Array) -> Array:
 
 
 def apart(samples: int) -> Units:
-    """Return units in which every row is independent."""
+    """Return units for rows that are all independent."""
     return Units(np.arange(samples))
 
 
 def paired(gains: Array, weights: Array, units: Units | None = None, spread: Array | None = None) -> Gain:
-    """Return the mean gain over the rows, and its standard error over the units.
+    """Return the mean gain over the rows and its standard error over the units.
 
-    The standard error is a jackknife estimate: for rows of equal weight the usual error of a mean, otherwise that of a
-    ratio of sums. Its degrees of freedom are one less than the effective number of units, ``sum(w)**2 / sum(w**2)``
-    with their weights w, and no more than those of squares of the same kurtosis (Satterthwaite). If few rows differ,
-    there are about twice as many degrees of freedom as differing rows, and the result is that of McNemar's mid-p test.
-    For crossed groups, the variances of both kinds are added and that of their intersections is subtracted (Cameron,
-    Gelbach & Miller 2011).
+    The standard error is a jackknife estimate. For rows of equal weight, it is the usual standard error of a mean;
+    otherwise it is that of a ratio of sums. Its degrees of freedom are one less than the effective number of units,
+    ``sum(w)**2 / sum(w**2)`` for units with weights w, and are further limited by the kurtosis of the deviations
+    (Satterthwaite). If few rows differ, there are about twice as many degrees of freedom as differing rows, and the
+    result agrees with McNemar's mid-p test. For crossed groups, the variances for the two kinds of group are added, and
+    the variance for their intersections is subtracted (Cameron, Gelbach & Miller 2011).
 
-    Testing rows several times makes the gains more stable but does not reduce the standard error: models trained on
-    overlapping rows have correlated gains, the more so the less stable the models are.
+    Testing rows several times makes the gains more stable but does not reduce the standard error, because models
+    trained on overlapping rows have correlated gains. The correlation is stronger for less stable models.
 
     Parameters
     ----------
     gains : array (samples,)
-        Means over repeated tests; NaN for rows that were not evaluated.
+        The mean gain of each row over its tests; NaN for rows that were not tested.
     weights : array (samples,)
     units : Units, optional
-        By default every row is a unit.
+        By default, every row is a unit.
     spread : array (samples,), optional
-        Variance of each row's gains over its tests.
+        The variance of each row's gains over its tests.
 
     Examples
     --------
@@ -305,7 +306,7 @@ def paired(gains: Array, weights: Array, units: Units | None = None, spread: Arr
 def _crossed(
     found: list[tuple[float, float]], ways: list[Array], parts: tuple[Array, Array, Array]
 ) -> tuple[float, float]:
-    """Return the standard error for crossed groups, at least that of either kind alone, and its degrees of freedom."""
+    """Return the standard error for crossed groups, at least that for either kind, and its degrees of freedom."""
     both = numbered(ways[0] * (int(ways[1].max()) + 1) + ways[1])
     common = _error(*(np.bincount(both, part) for part in parts))[0]
     squares = sum(error**2 for error, _ in found) - common**2
@@ -314,7 +315,7 @@ def _crossed(
 
 
 def _error(sums: Array, shares: Array, spread: Array) -> tuple[float, float]:
-    """Return the jackknife standard error and its degrees of freedom, from each unit's sum of deviations and share."""
+    """Return the jackknife standard error and its degrees of freedom from each unit's sum of deviations and weight."""
     count = len(sums)
     if count < 2 or shares.max() > 1 - 1e-12:  # one unit, up to rounding
         return np.inf, 0.0
@@ -328,7 +329,7 @@ def _error(sums: Array, shares: Array, spread: Array) -> tuple[float, float]:
 
 
 def over_tests(total: Array, squares: Array, times: Array) -> tuple[Array, Array]:
-    """Return the mean and variance of each row's gains over its tests, shape (samples,); NaN if it has none.
+    """Return the mean and variance of each row's gains over its tests (samples,), or NaN for untested rows.
 
     Examples
     --------
@@ -341,14 +342,14 @@ def over_tests(total: Array, squares: Array, times: Array) -> tuple[Array, Array
 
 
 def from_sums(gains: Array, masses: Array, squares: Array) -> Gain:
-    """Return the same as :func:`paired` for independent rows of which only sums are known.
+    """Return the mean gain and standard error of :func:`paired` for independent rows from their sums.
 
     Parameters
     ----------
     gains : array (kinds,)
-        The gain of each kind of row.
+        The distinct gains.
     masses, squares : arrays (kinds,)
-        Sums of the weights of these rows and of their squares.
+        For each gain, the sums of its rows' weights and of the squared weights.
 
     Examples
     --------
@@ -375,9 +376,9 @@ def over_folds(gains: Array, share: float, units: Units | None = None) -> Gain:
     ----------
     gains : array (folds,)
     share : float
-        Number of test rows divided by the number of training rows.
+        The number of test rows divided by the number of training rows.
     units : Units, optional
-        Units of the rows; with too few groups, the standard error is infinite.
+        The units of the rows. If there are too few groups, the standard error is infinite.
 
     Examples
     --------

@@ -1,12 +1,13 @@
-"""Selection among several challengers without bias, and critical values that account for the selection.
+"""Unbiased selection among several challengers, with critical values that account for the selection.
 
-- **No row is used both to select a challenger and to evaluate it.** On each part of the rows, a weighted mean of the
-  challengers that did best on the *other* parts is evaluated. If no challenger is better, this gain has mean zero
-  whatever was selected: the mean gain is unbiased, for one challenger or a hundred, and all rows contribute to both.
-- **The critical value accounts for the selection.** Parts that agree have influenced each other's selection, so their
-  gains are correlated and the plain standard error is too small. A gain must exceed what the whole procedure, including
-  the selection, reaches when the signs of the units' gains are flipped at random: a wild bootstrap, as in White's
-  reality check (2000).
+- **No row is used both to select a challenger and to evaluate it.** The rows are divided into parts. The challengers
+  that did best on the *other* parts are combined in a weighted mean, and its gain is measured on this part. If no
+  challenger is better than the reference, the expected gain is zero for any selection. The mean gain is therefore
+  unbiased for any number of challengers, and every row is used for both purposes.
+- **The critical value accounts for the selection.** The parts influence each other's selection, so their gains are
+  correlated and the plain standard error is too small. The critical values are therefore those of the whole procedure,
+  including the selection, when the signs of the units' gains are flipped at random. This is a wild bootstrap, as in
+  White's reality check (2000).
 """
 
 from __future__ import annotations
@@ -22,20 +23,21 @@ from .paired import GUARDS, Units, numbered
 
 #: Number of blocks into which the rows are divided if the folds cannot be used.
 DEALT = 5
-#: The number of challengers in the weighted mean, how fast their weights fall with each standard error behind the best,
-#: and the smallest weight relative to the best, about one standard error behind it. On simulated outcomes (3 to 40
-#: challengers, 100 to 400 rows) this finds 10 to 50 % more of the real gains than the best challenger alone; a plain
-#: mean of all challengers finds few.
+#: The number of challengers in the weighted mean, the rate at which their weights fall per standard error behind the
+#: best one, and the smallest weight relative to the best, which is reached about one standard error behind it. On
+#: simulated outcomes (3 to 40 challengers, 100 to 400 rows) this detects 10 to 50 % more of the real gains than the
+#: best challenger alone; a plain mean of all challengers detects few.
 BLEND, SHARPNESS, LEAST = 3, 3.0, 0.05
-#: Number of random flips, and the largest number of units with separate signs; beyond it, several units share a sign.
+#: The number of random flips, and the largest number of units with separate signs. If there are more units, some share
+#: a sign.
 FLIPS, UNITS = 999, 1000
 
 
 def blocks_of(tests: Sequence[Array], units: Units) -> Array:
-    """Return the block of each row, shape (samples,): the first test set that contains it, or -1 if none does.
+    """Return the block of each row (samples,), which is the first test set that contains it, or -1 if none does.
 
-    A unit is never split between blocks. If the test sets split a unit, are not in the order of time, or there is only
-    one set, the units are assigned to blocks instead.
+    A unit is never split between blocks. The units are assigned to blocks instead if there is only one test set, if the
+    sets split a unit, or if they are not in the order of time.
 
     Examples
     --------
@@ -60,7 +62,7 @@ def blocks_of(tests: Sequence[Array], units: Units) -> Array:
 
 
 def disjoint(tests: Sequence[Array], units: Units) -> Array:
-    """Return whether two test sets share no row and no group, shape (tests, tests).
+    """Return which pairs of test sets share neither rows nor groups (tests, tests).
 
     Examples
     --------
@@ -77,7 +79,7 @@ def disjoint(tests: Sequence[Array], units: Units) -> Array:
 
 @dataclass(frozen=True)
 class Panel:
-    """The parts of the rows, and which parts may be used to select the challengers evaluated on a part.
+    """The parts of the rows, and which parts may be used to select the challengers that are evaluated on another part.
 
     Parameters
     ----------
@@ -86,7 +88,7 @@ class Panel:
     part : array (samples,)
         The part of each row; -1 for rows that are not used.
     may : array (parts, parts)
-        Whether the second part may be used to select for the first.
+        Whether the second part may be used to select challengers for the first.
     """
 
     units: Units
@@ -95,12 +97,13 @@ class Panel:
     may: Array
 
     def shares(self, gains: Array) -> Array:
-        """Return the weights of the candidates on each part, shape (parts, candidates); zeros if no other part counts.
+        """Return each candidate's weight on each part (parts, candidates), or zeros if no other part may be used.
 
         Parameters
         ----------
         gains : array (candidates, samples)
-            Each candidate's gains; NaN in rows where they are unknown. Ties go to the first candidate.
+            Each candidate's gains, or NaN in rows where they are unknown. If candidates tie, the first one is
+            preferred.
 
         Examples
         --------
@@ -114,10 +117,11 @@ class Panel:
         return _blend(totals[None], squares, self.may)[0]
 
     def chance(self, gains: Array) -> tuple[float, ...]:
-        """Return the critical values for each of :data:`GUARDS`, in standard errors of the gain.
+        """Return the critical value for each of :data:`GUARDS`, in standard errors of the gain.
 
-        The sign of every unit's gains for all candidates is flipped at random, and the selection is repeated; with few
-        units every combination is tried. For crossed groups, the larger of the two results is returned.
+        The sign of every unit's gains for all candidates is flipped at random, and the selection is repeated. If there
+        are few units, every combination of signs is tried. For crossed groups, the larger of the two values is
+        returned.
         """
         rows = self._known(gains)
         if len(gains) < 2 or not len(rows):
@@ -128,7 +132,7 @@ class Panel:
         return np.flatnonzero((self.part >= 0) & np.isfinite(gains[0]) & (self.weights > 0))
 
     def _cells(self, gains: Array, rows: Array, codes: Array) -> tuple[Array, Array, Array]:
-        """Return weighted sums (cells, candidates) of the gains of each unit in each part, with its unit and part."""
+        """Return weighted sums of gains (cells, candidates), and the units and parts that define the cells."""
         part, parts = self.part[rows], len(self.may)
         cells, first, where = np.unique(codes * parts + part, return_index=True, return_inverse=True)
         values = self.weights[rows] / self.weights[rows].sum() * gains[:, rows]
@@ -136,7 +140,7 @@ class Panel:
         return sums, codes[first], part[first]
 
     def _quantiles(self, gains: Array, rows: Array, codes: Array) -> Array:
-        """Return quantiles (guards,) of the gain over its standard error, with units given by their codes (rows,)."""
+        """Return quantiles (guards,) of the gain divided by its standard error for units with these codes (rows,)."""
         sums, unit, part = self._cells(gains, rows, codes % UNITS)
         differ = sums.any(axis=1)  # units on which no candidate differs from the baseline contribute nothing
         if not differ.any():
@@ -156,12 +160,12 @@ class Panel:
 
 
 def _by_part(values: Array, part: Array, parts: int) -> Array:
-    """Return the sums of the cells (cells, candidates) over each part, shape (parts, candidates)."""
+    """Return the sums of the cells' values (cells, candidates) in each part (parts, candidates)."""
     return np.stack([np.bincount(part, each, parts) for each in values.T], axis=1)
 
 
 def _blend(sums: Array, squares: Array, may: Array) -> Array:
-    """Return weights (flips, parts, candidates) of the best few on the other parts, by their standardised sums."""
+    """Return weights (flips, parts, candidates) of the candidates with the best standardised sums on other parts."""
     if sums.shape[2] == 1:
         return np.ones(sums.shape)
     # Rounded so that rounding errors do not decide between equally good candidates.
@@ -176,7 +180,7 @@ def _blend(sums: Array, squares: Array, may: Array) -> Array:
 
 
 def _flips(units: int) -> Array:
-    """Return signs (flips, units): all combinations if there are few units, otherwise random ones with a fixed seed."""
+    """Return signs (flips, units): all combinations if there are few units, otherwise reproducible random signs."""
     if 2 ** min(units, 60) <= FLIPS + 1:
         return 1.0 - 2.0 * (np.arange(2**units)[:, None] >> np.arange(units) & 1)
     return 1.0 - 2.0 * np.random.default_rng(FLIPS).integers(0, 2, (FLIPS, units))
@@ -185,8 +189,8 @@ def _flips(units: int) -> Array:
 def panel_of(tests: Sequence[Array], units: Units, weights: Array) -> Panel:
     """Return the panel whose parts are the blocks of :func:`blocks_of`.
 
-    For blocks of time, a block's neighbours are not used to select for it. For crossed groups, the blocks are divided
-    by the second kind of groups, and rows of the same group are not used either.
+    If the blocks are periods of time, the neighbours of a block are not used to select challengers for it. If groups
+    are crossed, the blocks are divided by the second kind of group, and rows of the same group are not used either.
 
     Examples
     --------
@@ -205,6 +209,6 @@ def panel_of(tests: Sequence[Array], units: Units, weights: Array) -> Panel:
 
 
 def _dealt(codes: Array) -> Array:
-    """Assign rows to parts of similar size, shape (rows,); rows with one code stay together, largest codes first."""
+    """Assign rows with these codes to parts of similar size (rows,). Rows with the same code stay together."""
     ranks = np.argsort(np.argsort(-np.bincount(codes), kind="stable"), kind="stable")
     return ranks[codes] % DEALT

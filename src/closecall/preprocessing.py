@@ -1,4 +1,4 @@
-"""Scaling that is robust to outliers: :class:`SquashingScaler` and its functions."""
+"""Scaling that is robust to outliers: :class:`SquashingScaler` and the functions it uses."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._names import Array
 
-#: Cells within this many robust deviations are only scaled; others approach ``BOUND + ROOM``. Chosen from 2.5 to 4
-#: and 0 to 1 for logistic regression on 25 PMLB sets, clean and dirty; neighbouring values are within half a point.
+#: Cells within BOUND robust deviations are only scaled; others approach ``BOUND + ROOM``. The values were chosen from
+#: 2.5 to 4 and 0 to 1 for logistic regression on 25 PMLB sets, clean and dirty. Neighbouring values are within half a
+#: point.
 BOUND, ROOM = 3.0, 0.25
 #: The median absolute deviation and the interquartile range of the standard normal distribution.
 _MAD, _QUARTERS = 0.6744897501960817, 1.3489795003921634
 
 
 def squash(z: Array, bound: float = BOUND) -> Array:
-    """Bound deviations ``z`` softly: unchanged up to ``bound``, then increasing ever more slowly to ``bound + ROOM``.
+    """Return deviations ``z`` unchanged up to ``bound``, and squash larger ones smoothly below ``bound + ROOM``.
 
-    The curve is smooth (its slope is 1 where it leaves the straight line) and strictly increasing, so the order is
-    kept. NaN stays NaN.
+    The curve is smooth, because its slope is 1 where it leaves the straight line. It increases strictly, so the order
+    is preserved. NaN stays NaN.
 
     Examples
     --------
@@ -55,9 +56,9 @@ def robust_scale(X: Array) -> tuple[Array, Array]:
     """Return the centre and scale (features,) of the finite cells of X (samples, features).
 
     The centre is the median; the scale is the median absolute deviation in units of a normal distribution's standard
-    deviation. If more than half of the cells are equal, it is the interquartile range, or else the standard deviation.
-    A column of two values is centred between them and scaled to -1 and 1, however rare one of them is; a constant
-    column keeps its scale.
+    deviation. If more than half of the cells are equal, the scale is the interquartile range, or the standard deviation
+    if that is zero too. A column with two distinct values is centred between them and scaled to -1 and 1, however rare
+    one of them is. The scale of a constant column is 1.
 
     Examples
     --------
@@ -91,32 +92,32 @@ def _robust(known: Array) -> tuple[float, float]:
 
 
 class SquashingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Scale every column by its median and robust deviation, and squash outliers.
+    """Scale every column by its median and its robust deviation, and squash outliers.
 
-    A handful of extreme cells can ruin a mean and a standard deviation: all other rows are squeezed together, and the
-    extreme ones dominate. This scaler prevents that. A cell within ``bound`` robust deviations of the median is only
-    scaled; one beyond is squashed towards ``bound + 0.25``, which preserves the order. skrub's class of the same name
-    is based on the same idea but bends the whole column, whereas this one scales ordinary cells linearly.
+    A few extreme cells can distort the mean and the standard deviation so much that standardisation squeezes all other
+    rows together. This scaler prevents that. A cell within ``bound`` robust deviations of the median is only scaled. A
+    cell beyond the bound is squashed towards ``bound + 0.25``, which preserves the order. skrub's class of the same
+    name is based on the same idea but bends the whole column, whereas this one scales ordinary cells linearly.
 
     Parameters
     ----------
     bound : float
-        Number of robust deviations up to which cells are only scaled; infinity squashes nothing.
+        The number of robust deviations up to which cells are only scaled. With infinity, no cell is squashed.
 
     Attributes
     ----------
     center_ : array (features,)
         The medians.
     scale_ : array (features,)
-        The robust deviations; see :func:`robust_scale` for columns in which half of the cells are equal, and for
-        columns of two values.
+        The robust deviations; see :func:`robust_scale` for columns with many equal cells or with two distinct values.
     n_features_in_ : int
     feature_names_in_ : array (features,)
-        If ``fit`` was given a data frame.
+        The column names, if ``fit`` was given a data frame.
 
     Notes
     -----
-    NaN is kept, and infinite cells become the bounds. There is no ``partial_fit``: medians need all rows.
+    NaN is preserved, and infinite cells become plus or minus ``bound + 0.25``. There is no ``partial_fit``, because
+    medians require all rows.
 
     Examples
     --------
@@ -141,7 +142,7 @@ class SquashingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  #
         return squash(z, self.bound).astype(z.dtype, copy=False)
 
     def inverse_transform(self, X: Any) -> Array:
-        """Undo :meth:`transform`; the more extreme a cell was, the less precisely it is recovered."""
+        """Undo :meth:`transform`; more extreme cells are recovered less precisely."""
         check_is_fitted(self)
         z = self._checked(X)
         with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""Schedules: k as a function of the step. Steps are numbered 1..E as in the paper's Algorithm 1."""
+"""Schedules, which give k as a function of the step. Steps are numbered 1..E as in the paper's Algorithm 1."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def constant(k: float) -> Schedule:
 
 
 def last_convex_step(steps: int) -> int:
-    """Return the last step of Algorithm 1 at which k = n for every k*: all k* share the path up to it.
+    """Return the last step of Algorithm 1 at which k = n whatever k* is; up to it, runs do not depend on k*.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def first_final_step(steps: int) -> int:
 
 
 def decay(k_star: float, n: float, steps: int) -> Schedule:
-    """Return the schedule of Algorithm 1: k = n in the first third, then a linear decay to k*, then k*.
+    """Return the schedule of Algorithm 1: k = n in the first third, then a linear decay to k*, then constant k*.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def decay(k_star: float, n: float, steps: int) -> Schedule:
     n : float
         The mass of all examples.
     steps : int
-        E, the length of the run; at least 1.
+        E, the number of steps of the run; at least 1.
 
     Returns
     -------

@@ -1,10 +1,10 @@
-"""Comparing methods: on one data set over its splits, and across data sets.
+"""Tests that compare methods on the splits of one data set, or across data sets.
 
-Scores are accuracies, higher is better. On one data set a test compares the accuracies of two methods on the same
-splits; across data sets it uses one mean accuracy for each set and method.
+Scores are accuracies, so higher is better. On one data set, a test compares the accuracies of two methods on the same
+splits. Across data sets, it uses the mean accuracy of each method on each set.
 
-The paper tests 25 overlapping random splits as if they were independent samples. They are not: the splits share
-examples, and both methods use the same splits. The page ``docs/statistics.md`` shows the consequences.
+The paper treats 25 overlapping random splits as if they were independent samples. They are not: the splits share
+examples, and both methods use the same splits. See ``docs/statistics.md`` for the consequences.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ PairTest = Callable[[Array, Array], Array]
 
 
 def corrected_test(first: Array, second: Array, *, test_over_train: float = TEST_OVER_TRAIN) -> Array:
-    """Nadeau and Bengio's corrected paired t-test (2003), with the variance factor 1/splits + test/train.
+    """Return p-values of Nadeau and Bengio's corrected paired t-test (2003), with the variance factor 1/splits +
+    test/train.
 
     Parameters
     ----------
@@ -37,8 +38,8 @@ def corrected_test(first: Array, second: Array, *, test_over_train: float = TEST
     Returns
     -------
     p : array (...)
-        Two-sided p-values with splits - 1 degrees of freedom. A difference that is the same on every split has no
-        variance: p is 1 if it is zero, and 0 (the limit) otherwise.
+        Two-sided p-values with splits - 1 degrees of freedom. If the difference is the same on every split, it has no
+        variance: p is then 1 for a difference of zero and 0 (the limit) for any other.
 
     Examples
     --------
@@ -58,9 +59,9 @@ def corrected_test(first: Array, second: Array, *, test_over_train: float = TEST
 def check_pair(first: Array, second: Array) -> tuple[Array, Array]:
     first, second = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     if first.shape != second.shape or first.ndim == 0:
-        raise ValueError(f"both methods need scores on the same splits, not shapes {first.shape} and {second.shape}")
+        raise ValueError(f"both methods need scores on the same splits; shapes {first.shape} and {second.shape} differ")
     if first.shape[-1] < 2:
-        raise ValueError(f"a test needs at least two splits, got {first.shape[-1]}")
+        raise ValueError(f"a test needs at least two splits, not {first.shape[-1]}")
     if np.isnan(first).any() or np.isnan(second).any():
         raise ValueError("the scores contain NaN; compare only data sets with complete splits")
     return first, second

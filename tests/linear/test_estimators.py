@@ -218,7 +218,7 @@ def test_what_is_not_logistic_regression_names_calibration(model: Any) -> None:
 def test_a_whole_number_that_is_a_float_says_how_it_is_read() -> None:
     """k=1.0 means all examples and warns, except among other fractions and for aggregates without k."""
     X, y = easy()
-    words = "k=1.0 is a fraction: all examples. Pass the int k=1 for one example, or k=None"
+    words = "k=1.0 is a fraction and selects all examples. Pass the int k=1 for one example, or k=None"
     with pytest.warns(UserWarning, match=words) as told:
         whole = CloseKClassifier(k=1.0, max_iter=60).fit(X, y)
     assert [each.filename for each in told if each.category is UserWarning] == [__file__]

@@ -1,16 +1,16 @@
-"""The paper's bounds, each with the condition and the constants under which it holds.
+"""The paper's bounds, with the conditions and constants for which they hold.
 
 Notation: c are the masses, s the weights of ``close`` (summing to k), l the losses, T = l(0), and M the constant of
 the paper's definition of the close-k loss (section "Close-k Aggregate Loss"),
 
     L = sum(s * l) + M * sum((c - s) * [m <= 0]),
 
-one M for all parameters compared, at least the largest loss that occurs and at least T. With E = sum(c * [m <= 0])
-the misclassified mass, everything here follows from one identity,
+where M is the same for all parameters compared and is at least T and at least the largest loss that occurs. With the
+misclassified mass E = sum(c * [m <= 0]), all bounds follow from the identity
 
     L / M - E = sum(s * (l / M - [m <= 0])),
 
-in which a misclassified example has T <= l <= M and a correct one 0 <= l < T.
+in which T <= l <= M for a misclassified example and 0 <= l < T for a correctly classified one.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def _check(k: float, threshold: float, constant: float) -> None:
 
 
 def close_value_bounds(errors: Any, k: float, *, threshold: float, constant: float) -> tuple[Any, Any]:
-    """Bounds on L / M for a classifier with the given errors (the paper's Lemma "bounded by 0-1 loss").
+    """Return bounds on L / M for a classifier with the given errors (the paper's lemma "bounded by 0-1 loss").
 
-    The paper's bounds are E - k < L / M < E + k (its formula has close-1 instead of close-k). The identity gives the
+    The paper's bounds are E - k < L / M < E + k (its formula says close-1 instead of close-k). The identity gives the
     tighter bounds E - k (1 - T / M) <= L / M <= E + k T / M.
 
     Parameters
@@ -58,19 +58,21 @@ def close_value_bounds(errors: Any, k: float, *, threshold: float, constant: flo
 
 
 def minimizer_errors_bound(optimum: float, k: float, *, whole: bool = True) -> float:
-    """The largest mass that a minimiser of the close-k loss can misclassify (Lemma k; k = 1 is Lemma optimum).
+    """Return the largest mass that a minimiser of the close-k loss can misclassify (Lemma k, or Lemma optimum for k =
+    1).
 
-    From the two sides of :func:`close_value_bounds`, E(minimiser) < E(optimum) + k, without regularisation. Whole
-    masses make E whole, hence the paper's E(optimum) + k - 1; with fractional ones that bound can be exceeded.
+    Without regularisation, the two bounds of :func:`close_value_bounds` give E(minimiser) < E(optimum) + k. If all
+    masses are whole numbers, so is E, which gives the paper's E(optimum) + k - 1. With fractional masses, the paper's
+    bound can be exceeded.
 
     Parameters
     ----------
     optimum : float
-        The smallest misclassified mass in the family.
+        The smallest mass that any classifier of the class misclassifies.
     k : float
         The mass that ``close`` uses.
     whole : bool
-        Whether all masses are whole numbers: the bound may then be attained, otherwise it is never reached.
+        Whether all masses are whole numbers. The bound may then be attained; otherwise it is never reached.
 
     Examples
     --------
@@ -82,16 +84,16 @@ def minimizer_errors_bound(optimum: float, k: float, *, whole: bool = True) -> f
 
 
 def training_errors_bound(value: Any, k: float, *, threshold: float, constant: float) -> Any:
-    """The largest mass that a classifier with close-k loss L can misclassify in training: L / M + k (1 - T / M).
+    """Return the largest mass that a classifier with close-k loss L can misclassify in training, L / M + k (1 - T / M).
 
-    The proof of the paper's generalisation theorem needs this step. The paper has L + k - 1 instead, which is wrong for
-    two reasons: L is in units of M, not of errors, and k - 1 compares the minimiser with the optimum and does not apply
-    to a single classifier (with k = 1 and a single error on the boundary, L / M + k - 1 = T / M < 1).
+    The proof of the paper's generalisation theorem needs this bound. The paper uses L + k - 1 instead, which is wrong
+    for two reasons. L is measured in units of M, not of errors. The term k - 1 compares the minimiser with the optimum
+    and does not apply to a single classifier: with k = 1 and a single error on the boundary, L / M + k - 1 = T / M < 1.
 
     Parameters
     ----------
     value : float or array
-        L, with its M term: :func:`closecall.objective.aggregate_value` with ``constant=M``.
+        L, including its M term, from :func:`closecall.objective.aggregate_value` with ``constant=M``.
     k, threshold, constant : float
         As in :func:`close_value_bounds`.
 
@@ -105,7 +107,7 @@ def training_errors_bound(value: Any, k: float, *, threshold: float, constant: f
 
 
 def log_growth(vc: int, samples: int) -> float:
-    """Sauer's lemma: the logarithm of sum(binomial(samples, i) for i = 0..vc), which bounds the growth function.
+    """Return the logarithm of sum(binomial(samples, i) for i = 0..vc), Sauer's bound on the growth function.
 
     Examples
     --------
@@ -113,16 +115,16 @@ def log_growth(vc: int, samples: int) -> float:
     (16, 32)
     """
     if vc < 0 or samples < 1:
-        raise ValueError(f"need a VC dimension >= 0 and at least one sample, not vc={vc!r}, samples={samples!r}")
+        raise ValueError(f"the VC dimension must be >= 0 and samples >= 1, not vc={vc!r}, samples={samples!r}")
     i = np.arange(min(vc, samples) + 1)
     return float(logsumexp(gammaln(samples + 1) - gammaln(i + 1) - gammaln(samples - i + 1)))
 
 
 def risk_bound(training_risk: float, samples: int, vc: int, delta: float) -> float:
-    """A bound on the risk of every classifier of the class at once, with probability at least 1 - delta.
+    """Return a risk bound that holds for all classifiers of a class at once with probability at least 1 - delta.
 
-    Vapnik and Chervonenkis's relative deviation inequality, P(sup (R - r) / sqrt(R) > e) <= 4 S(2n) exp(-n e^2 / 4)
-    with R the risk, r the training risk and S the growth function, gives with Sauer's lemma
+    Vapnik and Chervonenkis's relative deviation inequality is P(sup (R - r) / sqrt(R) > e) <= 4 S(2n) exp(-n e^2 / 4),
+    where R is the risk, r the training risk and S the growth function. Together with Sauer's lemma, it gives
 
         R <= r + 2 sqrt(r h) + 4 h,   h = (log sum(binomial(2n, i) for i = 0..vc) + log(4 / delta)) / n,
 
@@ -145,21 +147,22 @@ def risk_bound(training_risk: float, samples: int, vc: int, delta: float) -> flo
 def generalization_bound(
     value: float, k: float, *, samples: int, vc: int, delta: float, threshold: float, constant: float
 ) -> float:
-    """A bound on the risk from the close-k training loss, with probability at least 1 - delta (generalisation theorem).
+    """Return a risk bound from the close-k training loss, valid with probability at least 1 - delta.
 
-    :func:`risk_bound` at the training risk that :func:`training_errors_bound` allows, (L / M + k (1 - T / M)) / n. The
-    paper's statement has L for L / M, k - 1 for k (1 - T / M), and leaves out the division of these sums by n.
+    This is :func:`risk_bound` for the training risk (L / M + k (1 - T / M)) / n, the largest one that
+    :func:`training_errors_bound` allows. The paper's generalisation theorem has L instead of L / M and k - 1 instead of
+    k (1 - T / M), and does not divide their sum by n.
 
     Parameters
     ----------
     value : float
-        L, the close-k loss summed over the training set, with its M term.
+        L, the close-k loss summed over the training set, including its M term.
     k : float
         The mass that ``close`` uses.
     samples : int
         n, the number of training examples.
     vc : int
-        VC dimension of the class.
+        The VC dimension of the class.
     delta : float
         The probability that the bound fails.
     threshold, constant : float

@@ -1,24 +1,25 @@
 """Branch and bound over cones of classifiers: the exact 0-1 minimum for three to six features.
 
-Fold the label into the example, z = y * (x, 1), so a classifier theta is right on z if ``theta . z > 0``. The orthants
-of the space of theta are cones of D = d + 1 rays each; a cone is split by a new ray between two of its own. For a cone
-only the products of z with its rays matter:
+Let z = y * (x, 1) be an example multiplied by its label, so that a classifier theta is right on z if ``theta . z > 0``.
+The orthants of the space of theta are cones of D = d + 1 rays each. A cone is split by a new ray between two of its
+rays. The signs of the products of z with the rays of a cone decide what is known about z:
 
     all positive: right for every theta of the cone        none positive: wrong for every theta of the cone
-    both:         undecided; only these are passed on, and the products of the new ray are a mixture of two columns
+    both:         undecided; only these are kept, and their products with a new ray are a mixture of two columns
 
-The mass of the wrong examples is a lower bound for the whole cone. Each ray is a classifier and hence an upper bound. A
-cone whose lower bound reaches the target is dropped. If no cone survives a pass, no classifier misclassifies less than
-the target. The targets rise from half the errors of the best known classifier to all of them, so a proven bound is
-always available; the cost grows with every step and is dominated by the last.
+The mass of the wrong examples is a lower bound on the errors in the whole cone. Each ray is a classifier, so its errors
+are an upper bound. A cone is dropped if its lower bound reaches the target. If no cone survives a pass, no classifier
+misclassifies less than the target. The targets rise from half the errors of the best known classifier to all of them,
+so a proven bound is always available. The cost grows with every pass, and most of it is in the last one.
 
-Undecided examples raise the bound in pairs: if no theta of the cone is right on both, one of them counts as an error.
-Only pairs that a good classifier orders wrongly are used, with each example in at most one pair (:func:`matched`). They
-halve the number of cones (measured on the data sets of docs/results/beyond-exact.md).
+Pairs of undecided examples raise the bound: if no theta of the cone is right on both examples, one of them counts as an
+error. Only pairs that a good classifier orders wrongly are used, and each example belongs to at most one pair
+(:func:`matched`). On the data sets of docs/results/beyond-exact.md, the pairs halve the number of cones.
 
-A cone is split at an edge that is long and crossed by much undecided mass, at the mean position of the crossings.
-Choosing by mass alone might split a few edges forever while the others stay long. On 300 normal examples, a sixth of
-them misclassified, three features take ten thousand cones, whereas enumeration checks 300 ** 3 positions.
+A cone is split on an edge that is long and whose ends disagree about much undecided mass, at the mean position where
+the sign changes. If the mass alone decided, a few edges might be split forever while the others stay long. For 300
+normally distributed examples with three features, a sixth of them misclassified, ten thousand cones are needed, whereas
+enumeration checks 300 ** 3 positions.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from scipy.optimize import linear_sum_assignment
 
 from closecall._names import Array
 
-#: An example with a product this small, of vectors of length 1, is on the boundary and counts as wrong.
+#: If the product of two vectors of length 1 is at most this, the example is on the boundary and counts as wrong.
 ON_BOUNDARY = 1e-9
-#: Number of cones that are split at once; larger blocks leave the cache.
+#: The number of cones that are split at once; larger blocks do not fit in the cache.
 BLOCK = 2000
 #: The targets of the passes, as fractions of the best known errors.
 STEPS = (0.5, 0.7, 0.8, 0.9, 0.95)
-#: Up to this many pairs of examples from both classes are matched.
+#: Examples are matched only if there are at most this many pairs of opposite classes.
 MOST_PAIRS = 4_000_000
 
 
@@ -46,9 +47,10 @@ MOST_PAIRS = 4_000_000
 class _Cones:
     """A block of cones and their undecided examples.
 
-    Each row is an example in a cone: ``products`` (rows, D) with the rays of the cone, ``owner`` (rows,) the cone,
-    ``example`` (rows,) and ``mass`` (rows,). ``wrong`` (cones,) is the mass that is wrong in the whole cone, and
-    ``rays`` are (cones, D, D).
+    Each row stands for an example in a cone. ``products`` (rows, D) are the example's products with the rays of the
+    cone, ``owner`` (rows,) is the cone's number, ``example`` (rows,) the example's number and ``mass`` (rows,) its
+    mass. ``wrong`` (cones,) is the mass that every theta of a cone misclassifies, and ``rays`` (cones, D, D) are the
+    rays.
     """
 
     products: Array
@@ -59,7 +61,7 @@ class _Cones:
     rays: Array
 
     def part(self, rows: Array, cones: Array) -> _Cones:
-        """Return the cones and rows selected by bool arrays."""
+        """Return the cones and rows that are selected by Boolean arrays."""
         renumbered = np.cumsum(cones) - 1
         owner = renumbered[self.owner[rows]]
         return _Cones(
@@ -78,11 +80,11 @@ def least_outside(
 ) -> float:
     """Split cones until the best classifier is proven or time runs out; return the lower bound.
 
-    Every open half-space through the origin leaves out vectors of at least this weight; the vectors are (samples,
-    dimensions), their weights (samples,) positive. ``best`` is the weight that a known classifier leaves outside.
-    ``accept`` receives bool arrays (samples,) of vectors inside an open half-space, and returns the smallest weight
-    left out so far. ``slopes`` (dimensions - 1,) are those of a good classifier, for vectors whose last entry is their
-    label: pairs that it orders wrongly raise the bounds.
+    The bound applies to the total weight of the vectors outside an open half-space with the origin on its boundary. The
+    vectors are (samples, dimensions), and their weights (samples,) are positive. ``best`` is the weight outside for a
+    known classifier. ``accept`` receives a Boolean array (samples,) that marks the vectors inside a half-space, and
+    returns the smallest weight outside found so far. ``slopes`` (dimensions - 1,) are the slopes of a good classifier,
+    for vectors whose last entry is their label. Pairs that this classifier orders wrongly raise the bounds.
 
     Examples
     --------
@@ -113,10 +115,10 @@ def least_outside(
 
 
 def matched(vectors: Array, slopes: Array) -> Array:
-    """Match examples of opposite classes that the slopes order wrongly; return partners (samples,), -1 for none.
+    """Match examples of opposite classes that the slopes order wrongly, and return partners (samples,) or -1.
 
-    The number of pairs is the largest possible, and equals the number of errors of the best threshold. Pairs that are
-    wrong by more are preferred, because other slopes order them wrongly too.
+    The number of pairs is the largest possible and equals the number of errors with the best threshold. Pairs with
+    larger differences in score are preferred, because other slopes are likely to order them wrongly too.
 
     Examples
     --------
@@ -145,7 +147,7 @@ def matched(vectors: Array, slopes: Array) -> Array:
 
 
 def _shared(cones: _Cones, patterns: Array, partner: Array) -> Array:
-    """Return what pairs of undecided examples add to the bounds (cones,): the lighter mass if both cannot be right."""
+    """Return what pairs of undecided examples add to the bounds (cones,): the smaller mass if both cannot be right."""
     dimensions, count = cones.rays.shape[1], len(cones.wrong)
     undecided = np.flatnonzero((patterns > 0) & (patterns < (1 << dimensions) - 1) & (partner[cones.example] >= 0))
     place = np.full((count, len(partner)), -1, dtype=np.int32)
@@ -167,7 +169,7 @@ def _shared(cones: _Cones, patterns: Array, partner: Array) -> Array:
 def _pass(
     vectors: Array, weights: Array, partner: Array, target: float, deadline: float, accept: Callable[[Array], float]
 ) -> tuple[bool | None, float]:
-    """Return whether no classifier leaves out less than the target, and the least weight accepted in the pass.
+    """Return whether every classifier leaves out at least the target, and the least weight accepted in the pass.
 
     The first value is None if time runs out, and False as soon as a classifier below the target is accepted.
     """
@@ -205,19 +207,19 @@ def _orthants(vectors: Array, weights: Array) -> _Cones:
 
 
 def _members(dimensions: int) -> Array:
-    """Return which rays are positive in each pattern: bool (2 ** dimensions, dimensions)."""
+    """Return which rays have positive products in each pattern, as a Boolean array (2 ** dimensions, dimensions)."""
     return (np.arange(1 << dimensions)[:, None] >> np.arange(dimensions)) & 1 > 0
 
 
 def _masses(cones: _Cones, patterns: Array) -> Array:
-    """Return the mass of each pattern of signs in each cone (cones, 2 ** dimensions)."""
+    """Return the mass of each sign pattern in each cone (cones, 2 ** dimensions)."""
     kinds = 1 << cones.rays.shape[1]
     places = cones.owner * kinds + patterns
     return np.bincount(places, cones.mass, minlength=len(cones.wrong) * kinds).reshape(-1, kinds)
 
 
 def _decide(cones: _Cones) -> tuple[_Cones, Array, Array]:
-    """Count the examples that are wrong in a whole cone; also return the sign patterns of rows and errors of rays."""
+    """Return cones with the mass that is wrong throughout, the rows' sign patterns, and the errors of the rays."""
     dimensions = cones.rays.shape[1]
     patterns = (cones.products > ON_BOUNDARY) @ (1 << np.arange(dimensions))
     masses = _masses(cones, patterns)
@@ -227,7 +229,7 @@ def _decide(cones: _Cones) -> tuple[_Cones, Array, Array]:
 
 
 def _split(cones: _Cones, patterns: Array) -> _Cones:
-    """Split each cone in two: a new ray on the edge crossed by the most mass replaces one end or the other."""
+    """Split each cone in two by a new ray on one edge, which replaces one end of the edge or the other."""
     dimensions = cones.rays.shape[1]
     starts, ends = np.triu_indices(dimensions, 1)
     members = _members(dimensions)
@@ -242,7 +244,7 @@ def _split(cones: _Cones, patterns: Array) -> _Cones:
     count = len(cones.wrong)
     crossed = np.bincount(owner, crossing, minlength=count)
     mean = np.bincount(owner, crossing * places, minlength=count) / np.where(crossed > 0, crossed, 1.0)
-    # A ray too near an end would make a cone a needle. Without crossings the ray is in the middle.
+    # A ray too near an end would make a cone very thin. If no example changes sign, the ray is in the middle.
     place = np.where(crossed > 0, np.clip(mean, 0.1, 0.9), 0.5)
     every = np.arange(count)
     ray = cones.rays[every, start] * (1 - place)[:, None] + cones.rays[every, end] * place[:, None]
@@ -262,7 +264,7 @@ def _split(cones: _Cones, patterns: Array) -> _Cones:
 
 
 def _halves(cones: _Cones) -> list[_Cones]:
-    """Return the block, or its two halves if it is too large."""
+    """Return the block as a list, or its two halves if it is too large."""
     count = len(cones.wrong)
     if count <= BLOCK:
         return [cones]

@@ -1,15 +1,16 @@
-"""Covering conflicts: the 0-1 minimum as a mixed-integer programme, with a lower bound that is always valid.
+"""The 0-1 minimum as a mixed-integer programme that covers conflicts, with a lower bound that is always valid.
 
-Fold the label into the example, z = y * (x, 1). By Gordan's theorem, no linear classifier is right on all examples of a
-set if and only if some mixture of them vanishes (lambda >= 0, sum(lambda) = 1, sum(lambda * z) = 0). The examples at a
-vertex of the set of such mixtures, at most d + 2, are a *conflict*: every classifier is wrong on at least one of them.
-The minimum of the errors is thus the weight of the lightest cover of all conflicts. There are too many conflicts to
-list, so they are found as needed:
+Let z = y * (x, 1) be an example multiplied by its label. By Gordan's theorem, no linear classifier is right on all
+examples of a set if and only if some mixture of them vanishes (lambda >= 0, sum(lambda) = 1, sum(lambda * z) = 0).
+These mixtures form a polytope, and at most d + 2 examples take part in the mixture at a vertex. Such a set of examples
+is a *conflict*: every classifier is wrong on at least one of them. The minimum of the errors is thus the weight of the
+lightest set that contains an example of each conflict, a cover. There are too many conflicts to list, so they are found
+as needed:
 
     cover the conflicts known so far (HiGHS, binary variables only): the optimum is a lower bound
     find conflicts among the examples outside the cover (linear programmes): if there are none, the bound is attained
 
-There is no "big M", whose tolerance would make the bound unsafe for classifiers of small margin.
+The programme has no "big M" constraints, whose tolerance would invalidate the bound for classifiers with small margins.
 """
 
 from __future__ import annotations
@@ -23,18 +24,19 @@ from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
 from closecall._names import Array
 
-#: Number of searches for conflicts before the next cover. Measured on 100 examples with 5 features and 15 errors: with
-#: 1, a gap remained after 20 s; with 15, it took about 7 s. On easy problems it makes little difference.
+#: The number of searches for conflicts before the next cover. On 100 examples with 5 features and 15 errors, a gap
+#: remained after 20 s with 1 search, and 15 searches took about 7 s. On easy problems, the number makes little
+#: difference.
 PASSES = 10
-#: HiGHS proves an optimum up to 1e-6 of the heaviest weight; closer values count as equal.
+#: HiGHS proves an optimum up to 1e-6 of the largest weight; values that are closer count as equal.
 GAP = 2e-6
 
 
 def find_conflict(vectors: Array, costs: Array) -> Array | None:
     """Return the rows of a minimal set of vectors that no open half-space through the origin contains, or None.
 
-    Vectors are (samples, dimensions). The set is that of the mixture with the lowest cost; other ``costs`` (samples,)
-    give other sets.
+    The vectors are (samples, dimensions). The set belongs to the mixture with the lowest cost, so different ``costs``
+    (samples,) give different sets.
 
     Examples
     --------
@@ -52,16 +54,16 @@ def find_conflict(vectors: Array, costs: Array) -> Array | None:
         method="highs-ds",  # the simplex method ends at a vertex, whose support is minimal
         options={"primal_feasibility_tolerance": 1e-10},
     )
-    # Keep every positive part, however small: a conflict with too many members is valid, one with too few is not.
+    # Keep every positive part, however small: a conflict with too many members is valid, but one with too few is not.
     return np.flatnonzero(mixture.x > 0) if mixture.status == 0 else None
 
 
 def lightest_cover(vectors: Array, weights: Array, *, time_limit: float, accept: Callable[[Array], float]) -> float:
     """Cover conflicts until the bound is attained or time runs out; return the lower bound.
 
-    Every open half-space through the origin leaves out vectors of at least this weight; the vectors are (samples,
-    dimensions), their weights (samples,) positive. ``accept`` receives bool arrays (samples,) of vectors without
-    conflict, and returns the smallest weight left out so far.
+    The bound applies to the total weight of the vectors outside an open half-space with the origin on its boundary. The
+    vectors are (samples, dimensions), and their weights (samples,) are positive. ``accept`` receives a Boolean array
+    (samples,) that marks vectors without conflicts, and returns the smallest weight outside found so far.
 
     Examples
     --------
@@ -104,9 +106,9 @@ def _give_up(
     rng: np.random.Generator,
     deadline: float,
 ) -> Array | None:
-    """Give up one example of each conflict until none is left; return None if time runs out first.
+    """Remove one example of each conflict until no conflict is left; return None if time runs out first.
 
-    New conflicts are appended to ``conflicts`` and counted in ``blame``. The example to give up is the one in the most
+    New conflicts are appended to ``conflicts`` and counted in ``blame``. The removed example is the one with the most
     conflicts relative to its weight.
     """
     alive = alive.copy()
@@ -123,7 +125,7 @@ def _give_up(
 
 
 def _solve_cover(conflicts: list[Array], weights: Array, time_limit: float) -> tuple[float, Array | None]:
-    """Return a lower bound on the weight of a cover, and the lightest cover found (samples,), if any."""
+    """Return a lower bound on the weight of a cover, and the lightest cover found (samples,) or None."""
     # SciPy 1.13 passes the indices to HiGHS unchanged, and HiGHS needs 32 bits.
     ends = np.cumsum([0, *map(len, conflicts)], dtype=np.int32)
     members = (np.ones(ends[-1]), np.concatenate(conflicts).astype(np.int32), ends)
@@ -142,10 +144,10 @@ def _solve_cover(conflicts: list[Array], weights: Array, time_limit: float) -> t
 
 
 def _disjoint(conflicts: list[Array], weights: Array) -> float:
-    """Return a lower bound on the weight of a cover by charging the conflicts one by one, without a solver."""
+    """Return a lower bound on the weight of a cover, computed without a solver from one conflict after another."""
     left, bound = weights.copy(), 0.0
     for conflict in conflicts:
-        # Weights may be charged in parts: each conflict is charged the smallest remaining weight of its members.
+        # A weight may be divided among conflicts: each conflict takes the smallest remaining weight of its members.
         toll = left[conflict].min()
         left[conflict] -= toll
         bound += float(toll)

@@ -1,17 +1,17 @@
 """The densest hemisphere: the exact 0-1 minimum by enumeration.
 
-Fold the label into the example, z = y * (x, 1). A linear classifier theta is right on z if ``theta . z > 0``, so the
-fewest errors belong to the open half-space through the origin with the most mass (Johnson & Preparata 1978, "The
-densest hemisphere problem", Theoretical Computer Science 6: 93-107).
+Let z = y * (x, 1) be an example multiplied by its label. A linear classifier theta is right on z if ``theta . z > 0``,
+so the classifier with the fewest errors is the open half-space through the origin that contains the most mass (Johnson
+& Preparata 1978, "The densest hemisphere problem", Theoretical Computer Science 6: 93-107).
 
-All classifiers that are right on the same examples form a cone. Each cone has a facet, on which one example v lies on
-the boundary: ``theta . v = 0``. On it only the remainders of the other examples modulo v matter, which have one
-dimension fewer. Examples parallel to v are decided afterwards by an infinitesimal rotation to one side or the other. So
+All classifiers that are right on the same examples form a cone. Each cone has a facet where ``theta . v = 0`` for one
+example v. On this facet, only the remainders of the other examples modulo v matter, and these have one dimension fewer.
+Examples parallel to v are then put on one side or the other by an infinitesimal rotation. The recursion
 
     best(Z) = min over v in Z of [ best(Z modulo v) + lighter side of the examples parallel to v ]
 
 holds without any assumption of general position: repeated, collinear and coplanar points need no special treatment. In
-the plane the recursion ends with a sort by angle and a running sum. The cost is O(n^d log n) for d features.
+the plane, the recursion ends with a sort by angle and a running sum. The cost is O(n^d log n) for d features.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ import numpy as np
 
 from closecall._names import Array
 
-#: Sweeps process this many numbers at a time, which stay in the cache.
+#: The number of values that a sweep processes at a time, so that they stay in the cache.
 BLOCK = 20_000
 
 
 def densest_hemisphere(vectors: Array, weights: Array, tolerance: float) -> tuple[float, Array]:
     """Return the least weight outside an open half-space through the origin, and which vectors are inside (samples,).
 
-    Vectors are (samples, dimensions), none of them zero, weights (samples,). Vectors whose directions differ by less
-    than ``tolerance`` count as parallel. On whole numbers (times powers of two) of modest size the arithmetic is exact,
-    and any small tolerance gives the exact answer.
+    The vectors are (samples, dimensions) and must not be zero; the weights are (samples,). Vectors whose directions
+    differ by less than ``tolerance`` count as parallel. For whole numbers (times powers of two) of moderate size, the
+    arithmetic is exact, and any small tolerance gives the exact answer.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def densest_hemisphere(vectors: Array, weights: Array, tolerance: float) -> tupl
         cost, _, inside = _sweep(vectors[None, :, 0], vectors[None, :, 1], weights[None], np.zeros(1), tolerance)
         return cost, inside
     best, best_inside = np.inf, np.zeros(samples, dtype=bool)
-    # One level above the plane many pivots are swept at once.
+    # One level above the plane, many pivots are swept at once.
     pivots = max(1, BLOCK // samples) if dimensions == 3 else 1
     for start in range(0, samples, pivots):
         rest, parallel, along = _modulo(vectors, vectors[start : start + pivots], tolerance)
@@ -69,24 +69,24 @@ def densest_hemisphere(vectors: Array, weights: Array, tolerance: float) -> tupl
 
 
 def _modulo(vectors: Array, pivots: Array, tolerance: float) -> tuple[Array, Array, Array]:
-    """Return vectors modulo each pivot (pivots, dimensions - 1, samples), whether they vanish, and products with it."""
+    """Return the vectors modulo each pivot (pivots, dimensions - 1, samples), which ones vanish, and their products."""
     dimensions = vectors.shape[1]
     lead = np.abs(pivots).argmax(axis=1)
     others = (lead[:, None] + np.arange(1, dimensions)) % dimensions
     columns = vectors.T
     head = np.take_along_axis(pivots, lead[:, None], axis=1)[:, :, None]
     tail = np.take_along_axis(pivots, others, axis=1)[:, :, None]
-    # Elimination by cross-multiplication instead of division keeps whole numbers whole, hence exact.
-    # A negative head inverts all of them, which does not matter to half-spaces.
+    # Elimination by cross-multiplication instead of division keeps whole numbers whole and therefore exact. A negative
+    # head inverts all vectors, which makes no difference to half-spaces.
     rest = columns[others] * head - columns[lead][:, None] * tail
     size = np.abs(head[:, 0]) * np.abs(vectors).max(axis=1)
     return rest, np.abs(rest).max(axis=1) <= tolerance * size, pivots @ columns
 
 
 def _sweep(across: Array, up: Array, weights: Array, extra: Array, tolerance: float) -> tuple[float, int, Array]:
-    """Rotate a half-plane about the origin; return the least weight outside plus extra, its row, and those inside.
+    """Rotate half-planes about the origin; return the least weight outside plus extra, its row and the vectors inside.
 
-    Shapes are (pivots, samples), ``extra`` (pivots,).
+    The arrays are (pivots, samples), and ``extra`` is (pivots,).
     """
     # Mirror every vector into the upper half-plane; a mirrored vector is inside if its image is outside.
     mirror = np.where((up < 0) | ((up == 0) & (across < 0)), -1.0, 1.0)

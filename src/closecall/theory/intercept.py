@@ -1,4 +1,4 @@
-"""The intercept that minimises the 0-1 loss of given scores, exactly, in O(n log n)."""
+"""The exact intercept with the lowest 0-1 loss for given scores, computed in O(n log n)."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from closecall._names import Array
 from closecall.aggregates import check_mass
 from closecall.objective import check_data
 
-#: Gaps whose widths differ by less than this share count as equal: tables of few values have many that differ only by
-#: rounding.
+#: Gaps whose widths differ by less than this share count as equal: in tables with few distinct values, many widths
+#: differ only by rounding.
 WIDTHS = 1e-6
 
 
 def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0.0) -> tuple[Any, Any]:
-    """Return the intercept b with the least misclassified mass; misclassified means ``y * (score + b) <= 0``.
+    """Return the intercept b for which the mass with ``y * (score + b) <= 0``, the misclassified mass, is smallest.
 
-    Sorting the scores leaves n + 1 positions for the boundary; a running sum gives the errors of each. Tied scores
-    cannot be separated. Among equally good positions, the middle of the widest gap between two scores is chosen (the
-    lowest of equally wide gaps). The two ends, where all examples get the same label, are chosen only if they are
-    strictly better; the boundary then lies beyond the last score by the range of the scores, and at least by 1.
+    The sorted scores leave n + 1 positions for the boundary, and a running sum gives the errors at each position. Tied
+    scores cannot be separated. Among equally good positions, the middle of the widest gap between two scores is chosen
+    (the lowest one if several gaps are equally wide). The first and the last position, which give all examples the same
+    label, are chosen only if they are strictly better than the others. The distance of the boundary from the nearest
+    score is then the range of the scores, but at least 1.
 
     Parameters
     ----------
     scores : array (samples,) or (problems, samples)
-        Scores without the intercept.
+        Scores without an intercept.
     y : array (samples,) in {-1, +1}
     mass : array (samples,) or (problems, samples), optional
-        Sample weights; examples without mass are ignored.
+        Sample weights; examples with zero mass are ignored.
     resolution : float or array (problems,)
-        Scores this close count as tied. Pass the rounding error of the scores if it matters: equal rows can get scores
-        that differ in the last bits, and an intercept must not separate them.
+        Scores whose difference is at most this count as tied. Pass the rounding error of the scores if it matters: the
+        scores of equal rows may differ in the last bits, and an intercept must not separate them.
 
     Returns
     -------
@@ -69,15 +70,15 @@ def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0
 
 def _check_masses(mass: Any, shape: tuple[int, ...]) -> Array:
     if np.shape(mass) != shape:
-        raise ValueError(f"mass has shape {np.shape(mass)}; expected {shape}, one row for each problem, or {shape[1:]}")
+        raise ValueError(f"mass has shape {np.shape(mass)}; expected {shape} (one row for each problem) or {shape[1:]}")
     return np.stack([check_mass(row, shape[1]) for row in mass])
 
 
 def best_cuts(rows: Array, y: Array, masses: Array, narrow: Array) -> Array:
-    """Return the score at which to separate each row (problems,); the labels may all be equal.
+    """Return the best boundary between the scores of each row (problems,); the labels may all be equal.
 
-    Rows and masses are (problems, samples), y (samples,) is in {-1, +1}; scores less than ``narrow`` (problems, 1)
-    apart count as tied.
+    Rows and masses are (problems, samples), and y (samples,) is in {-1, +1}. Scores with a difference of at most
+    ``narrow`` (problems, 1) count as tied.
 
     Examples
     --------

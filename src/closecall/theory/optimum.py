@@ -18,24 +18,24 @@ from .cover import lightest_cover
 from .hemisphere import densest_hemisphere
 from .intercept import best_intercept
 
-#: Directions that differ by less count as parallel. The second value is for data whose degeneracies are less exact.
+#: Directions that differ by less than this are parallel. The second value is for data with less exact degeneracies.
 TOLERANCES = (1e-9, 1e-6)
 #: ``auto`` enumerates up to two features if rows ** features is at most this: half a minute at about 150 ns each.
 ENUMERATION_LIMIT = 2e8
-#: ``auto`` enumerates any number of features up to this: a fraction of a second, for few rows with many equal values,
-#: on which splitting cones takes long.
+#: ``auto`` enumerates any number of features up to this limit, which takes a fraction of a second. Splitting cones
+#: would take long for few rows with many equal values.
 FEW = 2e6
-#: ``auto`` splits cones up to this many features, and covers conflicts beyond.
+#: ``auto`` splits cones up to this many features; for more, it covers conflicts.
 CONES_LIMIT = 5
 
 
 @dataclass(frozen=True)
 class ZeroOneOptimum:
-    """The smallest misclassified mass, or bounds on it.
+    """The smallest mass that a linear classifier can misclassify, or bounds on it.
 
-    ``errors`` is the misclassified mass of the returned classifier (``coef`` (features,), ``intercept``), counted on
-    the data, and thus an upper bound. No linear classifier misclassifies less than ``lower_bound``; ``proven`` states
-    whether the two are equal. The method is ``enumeration``, ``cones`` or ``milp``.
+    ``errors`` is an upper bound: the mass that the returned classifier, with ``coef`` (features,) and ``intercept``,
+    misclassifies in the data. No linear classifier misclassifies less than ``lower_bound``; ``proven`` states whether
+    the two are equal. ``method`` is the method used: ``enumeration``, ``cones`` or ``milp``.
     """
 
     errors: float
@@ -49,10 +49,10 @@ class ZeroOneOptimum:
 def minimum_errors(
     X: Any, y: Any, mass: Any = None, *, method: str = "auto", time_limit: float = 60.0, start: Any = None
 ) -> ZeroOneOptimum:
-    """Find the exact minimum of the 0-1 loss over linear classifiers; misclassified means ``y * (w . x + b) <= 0``.
+    """Return the minimum of the 0-1 loss over linear classifiers, the mass for which ``y * (w . x + b) <= 0``.
 
-    Classifiers that separate examples by a relative distance below about 1e-9 are not found; floating point could
-    hardly evaluate them.
+    Classifiers that separate examples by a relative distance below about 1e-9 are not found, because they can hardly be
+    evaluated in floating-point arithmetic.
 
     Parameters
     ----------
@@ -62,14 +62,15 @@ def minimum_errors(
         Sample weights.
     method : {"auto", "enumeration", "cones", "milp"}
         ``enumeration`` takes rows ** features steps and proves its result. ``cones`` is a branch and bound over the
-        classifiers and ``milp`` covers conflicts with HiGHS; both always provide a lower bound. The first suits few
-        features and any number of errors, the second many features and few errors. ``auto`` enumerates if there are few
-        rows or at most two features (those that depend on others do not count), splits cones up to five features and
-        covers conflicts beyond.
+        classifiers and ``milp`` covers conflicts with HiGHS; both always provide a lower bound. ``cones`` is suited to
+        few features and any number of errors, ``milp`` to many features and few errors. ``auto`` uses ``enumeration``
+        if there are few rows or at most two features, ``cones`` for up to five features, and otherwise ``milp``.
+        Features that are linear combinations of others do not count.
     time_limit : float
-        Seconds for ``cones`` and ``milp``; the last step may exceed them. Enumeration has no limit.
+        The time limit of ``cones`` and ``milp`` in seconds, which the last step may exceed. ``enumeration`` has no
+        limit.
     start : array (features,), optional
-        Slopes of a classifier to start from, such as the ``coef_`` of a close-k model; a good start saves time.
+        The slopes of a classifier to start from, such as the ``coef_`` of a close-k model. A good start saves time.
 
     Examples
     --------
@@ -90,7 +91,7 @@ def minimum_errors(
         start = np.asarray(start, dtype=float).ravel()
         if start.shape != (features := task.X.shape[1],) or not np.isfinite(start).all():
             raise ValueError(
-                f"start must be {features} finite slopes, one for each feature, not of shape {start.shape}"
+                f"start must contain {features} finite slopes, one for each feature, but has shape {start.shape}"
             )
         best.judge(start)
     lower_bound = task.unavoidable + (_METHODS[method](task, best, time_limit) if task.weights.size else 0.0)
@@ -111,8 +112,8 @@ class _Task:
     """A problem reduced to distinct rows and independent columns.
 
     ``vectors`` (rows, columns + 1) are the distinct rows with their label, z = y * (x, 1), on scaled independent
-    columns. A row costs ``weights`` (rows,) beyond ``unavoidable``, the mass that equal rows of opposite labels cost
-    any classifier.
+    columns. ``unavoidable`` is the mass that every classifier misclassifies because equal rows have opposite labels.
+    Misclassifying a distinct row costs its ``weights`` (rows,) in addition.
     """
 
     X: Array
@@ -134,7 +135,7 @@ def _reduce(X: Array, y: Array, mass: Array) -> _Task:
     # Coefficients are divided by the spread: one next to the smallest float would make them infinite.
     far = np.abs(lows) > np.finfo(float).max / 4
     if far.any() or not (np.isfinite(spreads) & ((spreads == 0) | (spreads > 1e-290))).all():
-        raise ValueError("a column of X spans more than the float range, or almost nothing; rescale it first")
+        raise ValueError("a column of X spans more than the float range, or is almost constant; rescale it first")
     if not np.isfinite(total_mass):
         raise ValueError("the masses sum to more than the float range; rescale them")
     # Powers of two scale without rounding: whole numbers stay exact.
@@ -152,7 +153,7 @@ def _reduce(X: Array, y: Array, mass: Array) -> _Task:
 
 
 def _independent(rows: Array) -> Array:
-    """Return columns of which all others are affine functions; they suffice for all linear classifiers."""
+    """Return a subset of columns that suffices for all linear classifiers: the others are affine functions of these."""
     if rows.shape[1] == 0:
         return np.arange(0)
     triangle, order = linalg.qr(rows - rows.mean(axis=0), mode="r", pivoting=True)
@@ -161,7 +162,7 @@ def _independent(rows: Array) -> Array:
 
 
 class _Best:
-    """The best classifier so far, with its best intercept and its errors on the data; the first is least squares."""
+    """The best classifier so far, with its best intercept and its errors on the data, starting with least squares."""
 
     def __init__(self, task: _Task) -> None:
         self.task, self.errors = task, np.inf
@@ -178,19 +179,19 @@ class _Best:
             self.errors, self.coef, self.intercept = errors, coef, intercept
 
     def evaluate(self, slopes: Array) -> None:
-        """Try a classifier with these coefficients on the scaled columns."""
+        """Try a classifier with these coefficients for the scaled columns."""
         coef = np.zeros(self.task.X.shape[1])
         coef[self.task.columns] = slopes / self.task.scales
         self.judge(coef)
 
     def __call__(self, inside: Array) -> float:
-        """Return the lowest cost so far, after trying a classifier that is right on these rows, if there is one."""
+        """Try a classifier that is right on these rows, if there is one, and return the lowest cost so far."""
         self.evaluate(_separate(self.task.vectors[inside]))
         return self.errors - self.task.unavoidable
 
 
 def _separate(vectors: Array) -> Array:
-    """Return the slopes with the smallest maximum norm and ``theta . z >= 1`` for all vectors, or zeros."""
+    """Return the slopes of smallest maximum norm with ``theta . z >= 1`` for all vectors, or zeros if none exist."""
     samples, dimensions = vectors.shape
     # The variables are theta and the size of its largest coefficient; the intercept, its last entry, is not bounded.
     slopes = np.eye(dimensions + 1)[: dimensions - 1]

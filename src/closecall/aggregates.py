@@ -270,7 +270,7 @@ def check_mass(mass: Array, samples: int) -> Array:
     if (mass < 0).any():
         raise ValueError("sample_weight contains negative values; weights are masses and must be >= 0")
     if not (mass > 0).any():
-        raise ValueError("sample_weight contains only zeros; at least one example needs a positive weight")
+        raise ValueError("sample_weight is zero everywhere; at least one example needs a positive weight")
     return mass
 
 

@@ -1,11 +1,12 @@
-"""Fit times of ``CloseKClassifier`` and ``CloseKClassifierCV`` and of scikit-learn's logistic regressions.
+"""The fit times of ``CloseKClassifier``, ``CloseKClassifierCV`` and scikit-learn's logistic regressions.
 
     python benchmarks/classifiers.py [monk3 phoneme spambase adult]
     python benchmarks/classifiers.py --large [100000 1000000 sparse classes]
 
 Searches try the same eleven strengths with five folds. The four sets are read from the data directory (set
 CLOSECALL_DATA) and standardised. With ``--large`` the data are generated: 100,000 and 1,000,000 rows of 20 columns in
-float32, 15,000 x 50,000 sparse and 2,000 rows of 200 classes, each with as many test rows, up to 100,000.
+float32, a sparse set of 15,000 x 50,000, and 2,000 rows of 200 classes. Each set has as many test rows as training
+rows, up to 100,000.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Table = tuple[Any, np.ndarray]
 
 
 def rows_of(number: int) -> Table:
-    """Return two classes with noisy labels; one row in twenty is an outlier with the wrong label."""
+    """Return rows of two classes with noisy labels; one row in twenty is an outlier with the wrong label."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(number, 20)).astype(np.float32)
     y = np.where(X @ rng.normal(size=20) + 2 * rng.normal(size=number) > 0, 1, -1)
@@ -53,7 +54,7 @@ def text() -> Table:
 
 
 def classes() -> Table:
-    """Return two hundred overlapping clouds in twenty columns."""
+    """Return rows from two hundred overlapping clouds in twenty columns."""
     rng = np.random.default_rng(2)
     y = np.arange(4000) % 200
     return 1.5 * rng.normal(size=(200, 20))[y] + rng.normal(size=(4000, 20)), y

@@ -1,12 +1,12 @@
-r"""The cost of a fit over partitions: passes, tasks, seconds, returned bytes and memory, by rows and workers.
+r"""The cost of a fit over partitions, by rows and workers: passes, tasks, seconds, returned bytes and memory.
 
     python benchmarks/cluster.py --rows 100000 1000000 --folder /tmp/rows --workers 1 2
     python benchmarks/cluster.py --rows 10000000 100000000 --folder /tmp/rows --how parquet --workers 1 --fit close-k \
         --scratch /tmp
 
-Rows of 20 float32 columns with outliers are written as Parquet once for each size. Seconds are processor time of all
-processes, so other load does not count; memory is the largest total of all processes (PSS), measured four times a
-second in time that is not counted. Each fit replaces its line of docs/assets/cluster.csv.
+Rows of 20 float32 columns with outliers are written as Parquet once for each size. Seconds are the processor time of
+all processes, so other load does not count. Memory is the largest total over all processes (PSS), measured four times a
+second; the time for measuring it is not counted. Each fit replaces its line of docs/assets/cluster.csv.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HEADER = ("how", "workers", "fit", "rows", "passes", "tasks", "cpu", "wall", "by
 
 
 def draw(seed: Any, rows: int, outliers: float, far: float = 3.0) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows of two overlapping classes; outliers are ``far`` times as far out, on the wrong side."""
+    """Return rows of two overlapping classes; outliers are ``far`` times as far from the centre, on the wrong side."""
     weights, rng = np.random.default_rng(0).normal(size=COLUMNS).astype(np.float32), np.random.default_rng(seed)
     X = rng.standard_normal((rows, COLUMNS), dtype=np.float32)
     y = (X @ weights + 2 * rng.logistic(size=rows) > 0.5).astype(np.int8)
@@ -45,7 +45,7 @@ def draw(seed: Any, rows: int, outliers: float, far: float = 3.0) -> tuple[np.nd
 
 
 def write(folder: Path, rows: int) -> Path:
-    """Write a folder of Parquet files with that many rows, except for existing files."""
+    """Write a folder of Parquet files with the given number of rows in total, except for files that exist."""
     import pyarrow
     import pyarrow.parquet
 
@@ -69,7 +69,7 @@ def write(folder: Path, rows: int) -> Path:
 
 
 class Counted:
-    """A source that counts tasks and the bytes of their results."""
+    """A source that counts its tasks and the bytes of their results."""
 
     def __init__(self, inner: Any) -> None:
         self.inner, self.partitions, self.tasks, self.bytes = inner, inner.partitions, 0, 0
@@ -120,7 +120,7 @@ def run(folder: Path, rows: int, how: str, workers: int, close: bool, scratch: s
 
 
 def keep(found: dict[str, Any]) -> None:
-    """Replace the line of the same fit in the file."""
+    """Replace the line in the file that belongs to the same fit."""
     same = ("how", "workers", "fit", "rows", "alpha")
     lines = list(csv.DictReader(COSTS.read_text().splitlines()))
     new = {name: str(found[name]) for name in HEADER}

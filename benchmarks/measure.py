@@ -1,4 +1,4 @@
-"""Shared code of the benchmarks: timings in turns, and the processor time and memory of a process with its children."""
+"""Shared code of the benchmarks: timings in turns, and the processor time and memory of a process and its children."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Works = Mapping[str, tuple[int, Callable[[], object]]]
 
 
 def race(title: str, works: Works, rounds: int) -> None:
-    """Print processor milliseconds for each problem, and the median of the paired ratios to the first.
+    """Print the processor milliseconds for each problem, and the median of the paired ratios to the first one.
 
-    They are measured in turns, so that other load on the machine affects all of them.
+    The candidates are timed in turns, so that other load on the machine affects all of them.
     """
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
@@ -51,7 +51,7 @@ def seconds() -> float:
 
 
 class Peak(threading.Thread):
-    """The largest memory (PSS, in GB) of this process and its descendants, and the time spent measuring it."""
+    """The peak memory (PSS, in GB) of this process and its descendants, and the time spent on measuring it."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)

@@ -1,4 +1,4 @@
-"""The paper's network: the compiled grid compared with torch in blocks, for each problem of the grid of one split.
+"""The paper's network, for each problem in the grid of one split: the compiled grid compared with torch in blocks.
 
 python benchmarks/network.py [STEPS]
 """

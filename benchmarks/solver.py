@@ -1,4 +1,4 @@
-"""The batched solver on the grid of one split, compared with scikit-learn's averages, for each problem.
+"""The time of the batched solver for each problem in the grid of one split, compared with scikit-learn's averages.
 
 CLOSECALL_DATA=... python benchmarks/solver.py [monk3 phoneme spambase adult]
 """
@@ -26,7 +26,7 @@ STEPS = 1000
 
 
 def half(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the training part, scaled as in the paper."""
+    """Return the training part of a split, scaled as in the paper."""
     data = load_dataset(name if name == "monk3" else f"pmlb:{name}", download=False)
     part = np.random.default_rng(0).permutation(len(data.y))[: len(data.y) // 2]
     return StandardScaler().fit_transform(data.X).astype(np.float32)[part], data.signs()[part]

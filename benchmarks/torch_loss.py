@@ -19,7 +19,7 @@ LOG2 = functional.LOG2
 
 
 def forward_and_backward(size: int, rounds: int) -> None:
-    """Time value and gradient of ``size`` losses: torch's mean, a hand-written topk, and our reducers."""
+    """Time the value and gradient of torch's mean, a hand-written topk and our reducers, for ``size`` losses."""
     generator = torch.Generator().manual_seed(0)
     losses = (-torch.log(torch.rand(size, generator=generator))).requires_grad_()
     mass = torch.rand(size, generator=generator) + 0.5
@@ -53,7 +53,7 @@ def forward_and_backward(size: int, rounds: int) -> None:
 
 
 def agreement(memory_size: int | None, learning_rate: float, batch: int, samples: int = 2048) -> float:
-    """Return the Jaccard index of the examples selected in mini-batches and from all data, over three epochs."""
+    """Return the Jaccard index of the examples selected in mini-batches and those from all data, over three epochs."""
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(samples, 10, generator=generator)
     targets = (inputs[:, 0] + 0.7 * torch.randn(samples, generator=generator) > 0).float()
@@ -79,7 +79,7 @@ def agreement(memory_size: int | None, learning_rate: float, batch: int, samples
 
 
 def memory_table() -> None:
-    """Print the agreement with the full-batch selection by memory size, batch size and learning rate."""
+    """Print the agreement with the full-batch selection, by memory size, batch size and learning rate."""
     sizes = (None, 128, 512, 1024, 2048, 8192)
     print("\nagreement (Jaccard) with full-batch selection, 2048 examples, k = 10 %; columns: memory_size")
     print(f"{'batch':>6} {'lr':>5} " + " ".join(f"{'none' if size is None else size:>7}" for size in sizes))

@@ -2,7 +2,7 @@
 
     python examples/cuts_picture.py [docs/assets/cuts.svg]
 
-The data are generated here: two overlapping clouds, with a tenth of the rows far on the wrong side.
+The data are generated: two overlapping clouds, with a tenth of the rows far on the wrong side.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 
 def path() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the mass inside, the cut and the misclassified share at thirty points of one path."""
+    """Return the mass inside the cut, the cut and the misclassified share at thirty points of one path."""
     X, y = data()
     mass, size = np.ones(len(y)), len(y)
     k = np.geomspace(0.9, 0.05, 30) * size

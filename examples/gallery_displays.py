@@ -1,9 +1,9 @@
 """Plots of a fitted classifier.
 
-Left, `BoundaryDisplay`: only one class has a distant block of easy examples; the close calls of
-`CloseKClassifier(k=20)` are ringed. Right, `KPathDisplay`: the cross-validated score of `CloseKClassifierCV` over k on
-monk3, with its spread over the folds (except for settings dropped after one fold). The dashed line is plain logistic
-regression, the dotted line the chosen k.
+On the left, `BoundaryDisplay` shows a set in which only one class has a distant block of easy examples; the close calls
+of `CloseKClassifier(k=20)` are ringed. On the right, `KPathDisplay` shows the cross-validated score of
+`CloseKClassifierCV` over k on monk3, with its spread over the folds (except for settings dropped after one fold). The
+dashed line is plain logistic regression, and the dotted line is the chosen k.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """How much k matters.
 
-The curve shows the test accuracy of close decay on monk3, with the logistic loss and alpha = 1, as a function of k:
-mean and standard deviation over 25 stratified splits into halves. At k = n close-k is logistic regression.
+The curve shows the test accuracy of close decay on monk3, with the logistic loss and alpha = 1, as a function of k
+(mean and standard deviation over 25 stratified splits into halves). At k = n, close-k is logistic regression.
 """
 
 import numpy as np

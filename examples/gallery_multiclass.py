@@ -1,8 +1,8 @@
 """Three classes, and the close calls between two of them.
 
 Most of the first class lies far to the left, where no method makes errors. The top-two margin with close decay uses the
-points between two classes (ringed) and ignores the distant block. The gain is small: each title counts the training
-errors of its model on this draw.
+points between two classes (ringed) and ignores the distant block. The gain is small; each title states the number of
+training errors of its model on this draw.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ MODELS = {
 
 
 def sample(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return 300 points of three classes; four out of five in the first are far away."""
+    """Return 300 points of three classes; four out of five points of the first class are far away."""
     rng = np.random.default_rng(seed)
     centres = np.array([[-1.0, 0.0], [1.0, 0.0], [0.0, 1.7]])
     codes = np.repeat([0, 1, 2], 100)
@@ -30,7 +30,7 @@ def sample(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def draw() -> Figure:
-    """Draw the regions of both models, over the same points."""
+    """Draw the regions of both models with the same points."""
     X, codes = sample()
     grid = np.stack(np.meshgrid(np.linspace(-11, 3.5, 300), np.linspace(-2.5, 6, 300)), axis=-1)
     figure, axes = pyplot.subplots(1, 2, figsize=(8, 3.8), sharey=True, layout="constrained")

@@ -1,8 +1,8 @@
 """Which examples have weight.
 
 An aggregate gives each example a weight. The picture shows forty examples, ordered by their logistic loss, and which of
-them get weight with k = 10: average top-k selects the largest losses, close-k those nearest log 2, the loss on the
-boundary.
+them get weight if k = 10. Average top-k selects the largest losses, whereas close-k selects those nearest to log 2, the
+loss on the boundary.
 """
 
 import numpy as np

@@ -17,7 +17,7 @@ TITLES = {"outlier": "a rare class and one outlier", "ambiguous": "examples that
 
 
 def main(path: str) -> None:
-    """Write the picture as reproducible SVG."""
+    """Write the picture as a reproducible SVG file."""
     figure, axes = pyplot.subplots(1, 2, figsize=(8.4, 3), sharey=True, layout="constrained")
     for axis, (name, title) in zip(axes, TITLES.items(), strict=True):
         X, y = figure1(name, seed=0)

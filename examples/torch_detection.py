@@ -1,9 +1,10 @@
 """Object detection: hard negative mining with three negatives for each positive.
 
-The generated images have a few bright or dark spots. Every fourth pixel is an anchor with the class of the spot it lies
-on, or none, so the mean over all anchors is dominated by background. ``HardNegatives`` keeps every positive and three
-times as many of the hardest negatives, image by image, and divides by the number of positives, as single-shot detectors
-do. The program prints the share of spots found with the right class and the false alarms per image.
+The generated images have a few bright or dark spots. Every fourth pixel is an anchor; its class is that of the spot on
+which it lies, or background. The mean over all anchors is dominated by background. ``HardNegatives`` keeps every
+positive and three times as many of the hardest negatives, image by image, and divides by the number of positives, as
+single-shot detectors do. The program prints the share of spots found with the right class and the false alarms per
+image.
 
 With ``--processes 2`` the batches are divided between two processes, with the same result.
 """
@@ -22,7 +23,7 @@ SIZE, IMAGES, BATCH, STEPS, STRIDE = 32, 64, 8, 80, 4
 
 
 def make_images(seed: int) -> tuple[Tensor, Tensor]:
-    """Return images (images, 1, size, size) and classes (images, anchors): 0 nothing, 1 bright, 2 dark."""
+    """Return images (images, 1, size, size) and classes (images, anchors): 0 is background, 1 bright and 2 dark."""
     generator = torch.Generator().manual_seed(seed)
     inputs = 0.5 * torch.randn(IMAGES, 1, SIZE, SIZE, generator=generator)
     cells = SIZE // STRIDE
@@ -45,7 +46,7 @@ def total(positives: Tensor, group: Any) -> Tensor:
 
 
 def train(mined: bool, group: Any, rank: int, world: int) -> tuple[float, float]:
-    """Train and return the share of spots found in new images, and the false alarms per image."""
+    """Train, and return the share of spots found in new images and the false alarms per image."""
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(1, 12, 3, padding=1), nn.ReLU(), nn.Conv2d(12, 3, STRIDE, stride=STRIDE), nn.Flatten(2)

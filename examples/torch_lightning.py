@@ -1,4 +1,4 @@
-"""Close-k with Lightning: the loss belongs to the module, the schedule is a callback.
+"""Close-k with Lightning: the loss belongs to the module, and the schedule is a callback.
 
 The callback steps once per optimiser step, so batches may be accumulated. The position of the schedule and the memory
 of the reducer are part of the module's state, so ``ckpt_path=`` resumes both.
@@ -24,17 +24,17 @@ class CloseKModule(lightning.LightningModule):
         self.loss = CloseKLoss("cross_entropy", k=0.3, memory="global")
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        """The loss of a batch."""
+        """Return the loss of a batch."""
         inputs, targets = batch
         return self.loss(self.model(inputs), targets)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Any optimiser will do."""
+        """Return an optimiser; any will do."""
         return torch.optim.Adam(self.parameters(), lr=0.02)
 
 
 def main(**options: Any) -> dict[str, float]:
-    """Accuracy on new data."""
+    """Compute the accuracy on new data."""
     torch.manual_seed(0)
     centers = torch.tensor([[2.0, 0.0], [-1.0, 1.7], [-1.0, -1.7]])
     targets = torch.randint(3, (1500,))

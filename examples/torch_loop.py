@@ -1,7 +1,7 @@
-"""Close-k in a plain PyTorch loop: one line for the loss, one for the schedule.
+"""Close-k in a plain PyTorch loop: one line for the loss and one for the schedule.
 
 A linear model is trained on two blobs with outliers, the paper's second difficult case. The outliers tilt the boundary
-of the mean; close-k uses them while k is large and drops them as it falls.
+of the mean; close-k uses them while k is large and drops them as k falls.
 """
 
 import torch
@@ -22,7 +22,7 @@ def make_data(seed: int, outliers: int) -> tuple[Tensor, Tensor]:
 
 
 def train(loss: CloseKLoss | AverageLoss, decays: bool) -> float:
-    """Train a linear model and return its accuracy on clean test data."""
+    """Train a linear model, and return its accuracy on clean test data."""
     torch.manual_seed(0)
     inputs, targets = make_data(seed=0, outliers=24)
     model = nn.Linear(2, 1)

@@ -1,9 +1,9 @@
-"""Segmentation of rare pixels: online hard example mining by image compared with the mean.
+"""Segmentation of rare pixels: comparison of online hard example mining in each image with the mean.
 
-The generated images have small discs in noise, about one pixel in a hundred; their borders are not labelled. Hard
-pixels are those whose true class has a probability below 0.7, and at least 32 per image. This is usually implemented by
-hand; here unlabelled pixels are also left out of the ranking. The program prints the intersection over union of the
-rare class.
+The generated images contain small discs in noise, about one pixel in a hundred; the borders of the images are not
+labelled. A pixel is hard if the probability of its true class is below 0.7; at least 32 pixels per image count as hard.
+This rule is usually implemented by hand; here, unlabelled pixels are also left out of the ranking. The program prints
+the intersection over union of the rare class.
 
 With ``--processes 2`` the batches are divided between two processes, with the same result.
 """
@@ -23,7 +23,7 @@ SIZE, IMAGES, BATCH, STEPS, IGNORED = 32, 64, 8, 80, 255
 
 
 def make_images(seed: int) -> tuple[Tensor, Tensor]:
-    """Return images (images, 1, size, size) and the classes of their pixels; outermost pixels have no label."""
+    """Return images (images, 1, size, size) and the classes of their pixels; the outermost pixels have no label."""
     generator = torch.Generator().manual_seed(seed)
     rows, columns = torch.meshgrid(torch.arange(SIZE), torch.arange(SIZE), indexing="ij")
     targets = torch.zeros(IMAGES, SIZE, SIZE, dtype=torch.int64)
@@ -47,7 +47,7 @@ def losses(group: Any) -> dict[str, AggregateLoss]:
 
 
 def train(loss: AggregateLoss, group: Any, rank: int, world: int) -> float:
-    """Train and return the intersection over union of the discs in new images."""
+    """Train, and return the intersection over union of the discs in new images."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 8, 5, padding=2), nn.ReLU(), nn.Conv2d(8, 2, 5, padding=2))
     network = model if group is None else nn.parallel.DistributedDataParallel(model)

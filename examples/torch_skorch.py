@@ -1,4 +1,4 @@
-"""Close-k with skorch: the loss is the criterion, the schedule is a callback, the result is a scikit-learn model.
+"""Close-k with skorch: the loss is the criterion, the schedule a callback, and the result a scikit-learn model.
 
 ``AggregateNetClassifier`` turns logits into probabilities, which skorch's own classifier does only with torch's losses.
 """

@@ -204,7 +204,7 @@ def test_a_scheduler_that_goes_away_and_returns(tmp_path: Path, importable: None
                 if len(done) == 5 and fault.ident is None:
                     fault.start()
                 if event.kind == "lost":
-                    assert "the Dask scheduler went away" in event.detail
+                    assert "lost the Dask scheduler" in event.detail
     finally:
         if fault.ident is not None:
             fault.join()

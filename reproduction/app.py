@@ -1,4 +1,4 @@
-"""The commands of the reproduction as one application, everyday ones first."""
+"""The commands of the reproduction as one application, with the everyday ones first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from . import command
 
-app = typer.Typer(help="Every table and figure of the paper.", add_completion=False)
+app = typer.Typer(help="Compute every table and figure of the paper.", add_completion=False)
 #: Panel of the help -> its commands by name.
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Everyday": {"reproduce": command.reproduce, "report": command.report},
@@ -26,5 +26,5 @@ for _panel, _commands in COMMANDS.items():
 
 @cache
 def built() -> Any:
-    """Return the application, built once: reading the annotations of all commands takes a while."""
+    """Return the application, built only once because reading the annotations of all commands takes a while."""
     return typer.main.get_command(app)

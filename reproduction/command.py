@@ -56,15 +56,15 @@ def reproduce(
     ] = "",
     splits: Annotated[
         int | None,
-        typer.Option(help=f"Random splits of each data set; {SPLITS}, or {plan.TRIAL_SPLITS} on the embedded suite."),
+        typer.Option(help=f"Random splits of each data set: {SPLITS}, or {plan.TRIAL_SPLITS} for the embedded suite."),
     ] = None,
     max_iter: Annotated[
-        int | None, typer.Option(help=f"Steps; {plan.MAX_ITER} or the target's own, {plan.NETWORK_STEPS} for networks.")
+        int | None, typer.Option(help=f"Steps: {plan.MAX_ITER} or the target's own; {plan.NETWORK_STEPS} for networks.")
     ] = None,
     protocol: Annotated[str, typer.Option(help="paper, sound or both (default).")] = "",
     models: Annotated[str, typer.Option(help="linear, network or linear,network.")] = "linear",
     data_dir: DataDir = None,
-    download: Annotated[bool, typer.Option(help="Fetch data sets that are not available locally.")] = True,
+    download: Annotated[bool, typer.Option(help="Download data sets that are not available locally.")] = True,
     output: Out = RESULTS,
     workers: Annotated[int, typer.Option(help="Local processes.")] = os.cpu_count() or 1,
     scheduler: Annotated[str, typer.Option(help="Run on the Dask scheduler at this address, tcp://...")] = "",
@@ -85,10 +85,10 @@ def reproduce(
     options = RunOptions(splits or 0, max_iter, protocols, words(models), recipe=max(plan.NETWORK_RATES))
     if workers < 1:
         raise ValueError(f"--workers must be at least 1, not {workers}")
-    with _status("looking at the data sets") as status:
+    with _status("reading the data sets") as status:
         jobs = prepare(
             targets, options, suite=suite, only=words(datasets), data_dir=data_dir, download=download and not dry_run,
-            tell=lambda name: status.update(f"looking at {plain(name)}") if status else None,
+            tell=lambda name: status.update(f"reading {plain(name)}") if status else None,
         )  # fmt: skip
     if dry_run:
         _say_plan(jobs, output, as_json)
@@ -98,7 +98,7 @@ def reproduce(
 
 
 def _run(jobs: list[Job], engine: Engine, data_dir: str | None, output: Path, as_json: bool) -> int:
-    """Run the cells that the store lacks, write the report and return the exit code."""
+    """Run the cells that are not in the store, write the report and return the exit code."""
     from reproduction.pages.figure1 import keep_solved
     from reproduction.run.cell import run_cell  # imports scikit-learn, which the other commands do not need
 
@@ -167,7 +167,7 @@ def _trouble(event: Event) -> str:
     name = f"{shown(event.cell.dataset)} split {event.cell.split} {event.cell.protocol}" if event.cell else ""
     if event.kind == "failed":
         return f"failed: {name}: {event.detail}"
-    return event.detail or f"worker lost, cell runs again: {name}"
+    return event.detail or f"the worker died, so its cell will run again: {name}"
 
 
 def _failed(event: Event) -> str:
@@ -242,7 +242,7 @@ def _say_plan(jobs: list[Job], output: Path, as_json: bool) -> None:
 
 
 def status(output: Out = RESULTS, as_json: Json = False) -> None:
-    """Show the contents of a result store: cells by data set, failures, runs. Works during a run."""
+    """Show the cells, failures and runs in a result store. This also works during a run."""
     with Store(output / "store.sqlite") as store:
         failures, cells, runs = store.failures(), store.cells(), store.runs()
         imported = store.compact_runs()
@@ -256,7 +256,7 @@ def status(output: Out = RESULTS, as_json: Json = False) -> None:
         for key, counts in sorted(groups.items())
     ]
     heading = f"{len(cells) - len(failures)} cells done, {len(failures)} failed, {len(runs)} runs"
-    known = f"; {compact} of the cells are imported and hold only the rows that validation chose" if compact else ""
+    known = f"; {compact} of the cells are imported and contain only the rows that validation chose" if compact else ""
     print_records(heading + known, records, as_json)
     if as_json and compact:
         say({"kind": "store", "compact": compact, "runs": len(runs)})
@@ -285,7 +285,7 @@ def export(
     output: Out = RESULTS,
     as_json: Json = False,
 ) -> None:
-    """Write the finished cells of a store as compact CSV: the chosen rows, not the whole grid."""
+    """Write the finished cells of a store as compact CSV, with the chosen rows instead of the whole grid."""
     with Store(output / "store.sqlite") as store:
         paths = export_store(store, to)
         cells = len(store.done())
@@ -299,7 +299,7 @@ def import_(
     output: Out = RESULTS,
     as_json: Json = False,
 ) -> None:
-    """Add exported cells to a store, so they are not run again; all of them or none."""
+    """Add exported cells to a store, so that they are not run again; either all of them are added or none."""
     with Store(output / "store.sqlite", write=True) as store:
         added, known = import_folder(folder, store)
     text = f"{added} cells added, {known} were already there, in {shown(output)}"
@@ -309,7 +309,7 @@ def import_(
 def publish(
     to: Annotated[Path, typer.Option(help="Folder of the pages, such as docs/results.")],
     output: Annotated[Path | None, typer.Option("--out", help="Folder of a result store to export first.")] = None,
-    readme: Annotated[list[Path] | None, typer.Option(help="Page whose table to fill in; may be repeated.")] = None,
+    readme: Annotated[list[Path] | None, typer.Option(help="Page with a table to fill in; may be repeated.")] = None,
     as_json: Json = False,
 ) -> None:
     """Write the pages, tables and figures of the results, from a store or an earlier export."""
@@ -332,7 +332,7 @@ def publish(
 
 
 def print_table(table: Table) -> None:
-    """Print a table with its title above it; Rich would wrap a title to the width of the table."""
+    """Print a table with its title above it, because Rich would wrap a title to the width of the table."""
     out.print(plain(table.title), style="bold", soft_wrap=True)
     print_grid(table.header, table.rows, lines=True)
 

@@ -1,1 +1,1 @@
-"""Presentation of the runs: scores -> tables, charts and sentences -> an HTML page, or the pages of the docs."""
+"""Presentation of the runs: tables, charts and sentences from the scores, as an HTML page or as pages of the docs."""

@@ -1,11 +1,12 @@
-"""Our tables against the published ones, cell by cell: which differences are more than sampling error?
+"""A comparison of our tables with the published ones, cell by cell: which differences exceed sampling error?
 
 Tables 1, 2, 4 and 5 are fractions of data sets. They are compared as two proportions, with one win and one loss added
-to each side (Agresti & Caffo 2000), which gives even 0 of 94 a standard error. Both cover largely the same data sets,
-which makes the test conservative.
+to each side (Agresti & Caffo 2000), so that even 0 of 94 has a standard error. Both proportions come from largely the
+same data sets, so the test is conservative.
 
-Table 3 holds mean errors over splits of the same data. Given the data, splits are independent draws, so a mean has the
-standard error of its splits; the paper prints none, and its splits are assumed to vary as much as ours.
+Table 3 holds mean errors over splits of the same data. Given the data, splits are independent draws, so the standard
+error of a mean is computed from its splits. The paper prints no standard errors; its splits are assumed to vary as much
+as ours.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from .words import said
 
 
 def proportions_test(wins: int, total: int, published: float, published_total: int) -> tuple[float, float, float]:
-    """Return the standard error of the difference, z and two-sided p of two fractions after Agresti & Caffo.
+    """Return Agresti & Caffo's standard error of the difference between two fractions, z and the two-sided p.
 
     Examples
     --------
@@ -44,7 +45,7 @@ def proportions_test(wins: int, total: int, published: float, published_total: i
 
 
 def pair_agreement(scores: Scores, published: PairTable) -> list[Row]:
-    """Return every cell of a square table and the published one, for both losses, with Holm's correction over all."""
+    """Return each cell of a square table with its published value, for both losses; Holm's correction is over all."""
     rows: list[Row] = []
     for loss in LOSSES:
         for record in pair_table(scores, loss, published.criterion, published).records:
@@ -62,7 +63,7 @@ def pair_agreement(scores: Scores, published: PairTable) -> list[Row]:
 
 
 def error_agreement(scores: Scores) -> list[Row]:
-    """Return every error of Table 3 and the published one, for both losses, with Holm's correction over all."""
+    """Return each error of Table 3 with its published value, for both losses; Holm's correction is over all."""
     rows: list[Row] = []
     for loss in LOSSES:
         errors = 100 * (1 - scores.test(loss))
@@ -115,7 +116,7 @@ def agreement_summary(rows: Sequence[Row]) -> Table:
 
 
 def disagreement_table(rows: Sequence[Row], table: str, protocol: str) -> Table:
-    """Return the cells of a table that disagree, largest first; a star marks those that do after Holm's correction."""
+    """Return the cells of a table that disagree, largest first; a star marks those left after Holm's correction."""
     mine = [row for row in rows if (row["table"], row["protocol"]) == (table, protocol)]
     apart = sorted((row for row in mine if row["p"] < SIGNIFICANCE), key=lambda row: -abs(row["z"]))
     heading = f"{_name(table)}, {protocol} protocol: {len(apart)} of {len(mine)} cells differ"

@@ -1,4 +1,4 @@
-"""The opening sentence of a results page: the outcome, computed from the same rows as its tables."""
+"""The opening sentence of a results page: the outcome, computed from the same records as its tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WORDS = {"significant": "significantly better", "points": "at least two points 
 
 
 def answer(name: str, sections: Sequence[Section], first: Sequence[Row]) -> str:
-    """Return the answer on a target's page from its sections and the headline's rows; empty if incomplete."""
+    """Return the answer for a target's page from its sections and the headline's rows, or an empty text."""
     if name in _CRITERIA:
         return _pairs(sections[0].suite.split(" and ")[0], _CRITERIA[name], first)
     if name == "table3":
@@ -32,7 +32,7 @@ def answer(name: str, sections: Sequence[Section], first: Sequence[Row]) -> str:
 
 
 def agreement_answer(summary: Table) -> str:
-    """Return how many cells of the first table agree with the paper's."""
+    """Return the number of cells of the first table that agree with the paper's."""
     return f"{summary.rows[0][0]}: {summary.rows[0][1]} cells agree with the published ones." if summary.rows else ""
 
 

@@ -1,6 +1,6 @@
-"""The content of a page in blocks.
+"""The content of a page as blocks.
 
-They are rendered as Markdown here, and as HTML by ``templates/parts.html.jinja``.
+They are rendered as Markdown here, and as HTML by ``templates/blocks.html.jinja``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .formats import Table, begun, escape_markdown, paragraph, to_markdown
 
 @dataclass(frozen=True)
 class Heading:
-    """A title; level 1 is that of the page."""
+    """A heading; level 1 is the title of the page."""
 
     kind: ClassVar = "heading"
     text: str
@@ -26,7 +26,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph; with ``code``, backticks mark code in Markdown; with ``strong``, it is bold."""
+    """A paragraph; ``code`` means that backticks mark code in Markdown, and ``strong`` means that it is bold."""
 
     kind: ClassVar = "text"
     text: str
@@ -76,7 +76,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Tabled:
-    """A table and its notes; names are not truncated. The title is left out if it is redundant."""
+    """A table and its notes, without truncated names. The title can be left out."""
 
     kind: ClassVar = "tabled"
     table: Table
@@ -89,7 +89,7 @@ class Tabled:
 
 @dataclass(frozen=True)
 class Picture:
-    """A chart: the address of its picture for Markdown, a :class:`closecall.report.html.Chart` for HTML."""
+    """A chart: the address of its picture for Markdown, and a :class:`closecall.report.html.Chart` for HTML."""
 
     kind: ClassVar = "picture"
     caption: str
@@ -102,7 +102,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Fold:
-    """Blocks folded under a title, or highlighted as a warning."""
+    """Blocks that are folded under a title or highlighted as a warning."""
 
     kind: ClassVar = "fold"
     title: str

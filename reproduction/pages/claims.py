@@ -1,7 +1,7 @@
-"""Numbers in prose: ``claims.toml`` names the CSV cell of each number, from which pages are filled in.
+"""Numbers in prose: Numbers on pages, which are filled in from the CSV cells named in ``claims.toml``.
 
 ``claims.toml`` is next to the results folder, and paths of pages are relative to it. A claim is a piece of a page's
-text with ``{}`` for each number, and the cells in that order::
+text with ``{}`` in place of each number, and a list of the cells in the same order::
 
     [["../README.md"]]
     text = "better on {} of the sets, worse on {}"
@@ -37,7 +37,7 @@ def claimed_pages(folder: Path) -> list[Path]:
 def fill(page: Path, folder: Path, text: str | None = None) -> str:
     """Return a page with the README's block and every claimed number filled in from the files in ``folder``.
 
-    A claim that is not on its page exactly once, or does not name exactly one value, is an error.
+    It is an error if a claim does not occur exactly once on its page, or if a cell does not name exactly one value.
     """
     text = page.read_text(encoding="utf-8") if text is None else text
     name = Path(os.path.relpath(page.resolve(), folder.parent.resolve())).as_posix()

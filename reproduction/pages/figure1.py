@@ -1,4 +1,4 @@
-"""Figure 1 and Examples 1 and 2, which are solved without cells in about twenty seconds."""
+"""Figure 1 and Examples 1 and 2, which need no stored cells and are solved in about twenty seconds."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def solve_figure1(max_iter: int = MAX_ITER, draws: int = DRAWS) -> Content:
     """Return the points of one draw and the training errors over many, for the four sets of Figure 1.
 
     Logistic loss, fitted on the first column. There is no validation part: each method uses the k with the fewest
-    training errors (ties go to the larger k). The same sets are also fitted by the descent of the paper's own figure,
+    training errors (the larger k wins a tie). The same sets are also fitted by the descent of the paper's own figure,
     which stops long before the minimum.
     """
     points: list[Row] = []
@@ -67,7 +67,7 @@ def solve_figure1(max_iter: int = MAX_ITER, draws: int = DRAWS) -> Content:
 
 
 def _descend(X: Array, y: Array, steps: int) -> list[Row]:
-    """Return the results of the paper's own descent for each method and draw; X (draws, samples) is the feature."""
+    """Return the results of the paper's own descent for each method and draw; X (draws, samples) holds the feature."""
     n, k = len(y), min(DESCENT_K, len(y))
     shrinking, parameters = decay(k, n, steps), np.zeros((len(METHODS), 2, len(X)))
     moves = np.zeros_like(parameters)
@@ -97,9 +97,9 @@ def _descend(X: Array, y: Array, steps: int) -> list[Row]:
 
 
 def _taken(method: str, slopes: Array, k: int) -> Array:
-    """Return which examples an aggregate of the logistic loss selects, given their slopes (draws, samples) in (0, 1).
+    """Return a mask of the examples that an aggregate of the logistic loss selects, given their slopes in (0, 1).
 
-    Slopes increase with the loss; examples tied at the k-th place are selected.
+    Slopes (draws, samples) increase with the loss; examples tied at the k-th place are selected.
     """
     twice = 2 - 2 * slopes  # its ratio to 1 orders examples by the distance of their loss from the threshold
     aggregate = get_aggregate(method)
@@ -168,7 +168,7 @@ def figure1_shown(content: Content, max_iter: int) -> tuple[list[Row], list[Row]
 
 
 def _descent_notes(lines: list[Row], max_iter: int) -> Iterator[str]:
-    """Yield a note on the descent, and notes that it stops before its objective is minimised."""
+    """Yield a note on the descent, and notes on two sets where it stops before its objective is minimised."""
 
     def of(name: str, way: str, method: str) -> Row:
         return next(r for r in lines if (r["set"], r["way"], r["method"]) == (name, way, method))
@@ -183,9 +183,9 @@ def _descent_notes(lines: list[Row], max_iter: int) -> Iterator[str]:
 def solve_examples(max_iter: int = MAX_ITER) -> Content:
     """Return the training errors on Examples 1 and 2, from the least-squares start and from w = 1.
 
-    In Example 1 the theory is about minimisers: 2 errors for close-k with any k <= n; 2n for the average loss and for
-    average top-k with k > 2n; average top-k with k <= 2n is minimised by zero, which predicts nothing. The two outliers
-    reverse the least-squares start; the start w = 1 shows what close-k does from the right side.
+    For Example 1, the theory states the errors of the minimisers: 2 for close-k with any k <= n, and 2n for the average
+    loss and for average top-k with k > 2n. Average top-k with k <= 2n is minimised by zero, which predicts nothing. The
+    two outliers reverse the least-squares start; with the start w = 1, close-k starts on the right side.
     """
     records: list[Row] = []
     for name, (X, y) in (("1", example1(EXAMPLE1_SIZE, EXAMPLE1_FAR)), ("2", example2(EXAMPLE2_SIZE, 0))):
@@ -224,7 +224,7 @@ SOLVED: dict[str, Callable[[int], Content]] = {"figure1": solve_figure1, "exampl
 
 
 def keep_solved(jobs: Iterable[Job], store: Store) -> None:
-    """Solve the targets without cells whose results the store lacks, and store them for the report."""
+    """Solve the targets without cells, unless the store has their results, and store the results for the report."""
     for job in jobs:
         steps = job.options.max_iter or job.target.max_iter
         if job.target.name in SOLVED and store.kept(job.target.name, steps) is None:

@@ -1,4 +1,4 @@
-"""The records of Figure 5: accuracies, with standard errors, as outliers or other examples are added."""
+"""The records of Figure 5: accuracies and standard errors as outliers or other examples are added."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .words import said
 
 
 def simulated(cells: list[Cell], size: Size, archive: Archive) -> tuple[list[Row], list[Hole]]:
-    """Return a record for each complete (contamination, level, loss, method), and the levels left out."""
+    """Return a record for each complete (contamination, level, loss, method), and the levels that are incomplete."""
     records: list[Row] = []
     holes: list[Hole] = []
     for name, simulation in SIMULATIONS.items():
@@ -51,7 +51,7 @@ def standard_error(values: Array) -> float:
 
 
 def majority(size: Size, contamination: str, level: int) -> float:
-    """Return the share of the larger class after contamination (outliers keep it in expectation).
+    """Return the share of the larger class after contamination (outliers do not change it in expectation).
 
     Examples
     --------
@@ -105,7 +105,7 @@ CLAIMED_DROP = 20
 
 
 def _outlier_notes(records: Sequence[Row]) -> Iterator[str]:
-    """Yield what the other methods lose with outliers according to the paper, and here."""
+    """Yield notes on how much accuracy the other methods lose with outliers, in the paper and here."""
     accuracy = {
         (row["loss"], row["method"], row["level"]): row["accuracy"]
         for row in records

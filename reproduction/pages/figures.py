@@ -48,8 +48,8 @@ def _method_colour(**options: Any) -> Any:
 def boundaries(points: Sequence[Row], lines: Sequence[Row]) -> Any:
     """Draw Figure 1: the points of each set and the boundary of each aggregate along the vertical axis.
 
-    Points have ``set``, ``x`` (fitted), ``side`` (for display) and ``label``; lines have ``set``, ``way`` (a row of
-    panels for each), ``method`` and ``boundary``.
+    Points have ``set``, ``x`` (fitted), ``side`` (for display) and ``label``. Lines have ``set``, ``way`` (there is a
+    row of panels for each), ``method`` and ``boundary``.
     """
     rows = []
     for way in dict.fromkeys(line["way"] for line in lines):
@@ -79,7 +79,7 @@ def _points(points: Sequence[Row]) -> Any:
 
 
 def _rules(lines: Sequence[Row]) -> list[Any]:
-    """Draw a faint line for each boundary with a strong segment in its own lane, so that none hides another."""
+    """Draw a faint line for each boundary, with a strong segment in its own lane, so that no boundary hides another."""
     lane = 2 / len(METHODS)
     records = [
         {
@@ -97,7 +97,7 @@ def _rules(lines: Sequence[Row]) -> list[Any]:
 
 
 def sizes(records: Sequence[Row]) -> Any:
-    """Draw Figure 2: ``rows`` and ``features`` of each ``dataset`` of a ``suite``."""
+    """Draw Figure 2: the ``rows`` and ``features`` of each ``dataset`` of a ``suite``."""
     decades = alt.Axis(values=[10**exponent for exponent in range(7)], format="~s")
     return dots(
         records, size=40, opacity=0.7, color=alt.Color("suite:N", title=None),
@@ -132,7 +132,7 @@ def scatter(scores: Scores) -> Any:
 
 
 def chosen_k(scores: Scores) -> Any:
-    """Draw Figure 4: (a) the chosen k*/n of close decay, (b) the gain over average against it; medians over splits."""
+    """Draw Figure 4: (a) the chosen k*/n of close decay, (b) the gain over average against it (medians over splits)."""
     records = [
         {"dataset": title(name), "loss": loss, "fraction": fraction, "gain": 100 * gain}
         for loss in LOSSES
@@ -239,7 +239,7 @@ def critical_difference(scores: Scores, loss: str) -> Any:
 
 
 def gains(scores: Scores, loss: str, *, most: int = 40) -> Any:
-    """Draw the gain of close decay over average on each data set (the ``most`` largest), by significance."""
+    """Draw the gain of close decay over average on each data set (at most ``most``), coloured by significance."""
     one = scores.pairs(loss)[PAIR]
     records = [
         {"dataset": title(scores.datasets[i]), "gain": 100 * one.gains[i], "p": one.p[i],

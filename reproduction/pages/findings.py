@@ -1,4 +1,4 @@
-"""Scores -> which method won, by how much and how certainly: as sentences, as rows, and as numbers quoted elsewhere."""
+"""Findings from the scores: which method won, by how much and how certainly, as sentences, rows and quoted numbers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Summary:
-    """The verdicts of one (suite, protocol, model)."""
+    """The verdicts for one (suite, protocol, model)."""
 
     heading: str
     verdicts: tuple[Judgement, ...]
@@ -91,9 +91,9 @@ def _heading(suite: str, scores: Scores) -> str:
 def judge(scores: Scores, loss: str, published: Sequence[PairTable] = ()) -> Judgement:
     """Decide which method won, by how much and how certainly.
 
-    One method is ahead if there are enough data sets, Wilcoxon's test over them is significant, mean and median gain
-    have the same sign, and the interval of the mean excludes zero. If only the interval excludes zero, the gain comes
-    from a few data sets. Otherwise there is no clear difference.
+    One method is ahead if there are enough data sets, Wilcoxon's test over them is significant, the mean and the median
+    gain have the same sign, and the interval of the mean excludes zero. If only the interval excludes zero, the gain
+    comes from a few data sets. Otherwise there is no clear difference.
     """
     pair = scores.pairs(loss)
     means, gains = 100 * scores.test(loss, PAIR).mean(axis=-1), 100 * pair[PAIR].gains
@@ -204,7 +204,7 @@ FORMATS = {
 
 
 def headline(suite: str, scores: Scores) -> list[Row]:
-    """Return the data sets won and lost by close decay against average, for each loss, test and criterion.
+    """Count the data sets on which close decay beats average or loses to it, for each loss, test and criterion.
 
     Each row of wins is followed by its row of losses, which :func:`outcomes` relies on.
     """
@@ -235,7 +235,7 @@ def _with_interval(count: int, total: int) -> Row:
 
 
 def outcomes(rows: Sequence[M], **where: str) -> list[tuple[M, M]]:
-    """Return the headline's rows as pairs (wins, losses), restricted to rows with these values."""
+    """Return the headline's rows that have the given values, as pairs (wins, losses)."""
     mine = [row for row in rows if where.items() <= row.items()]
     return list(zip(mine[::2], mine[1::2], strict=True))
 
@@ -260,7 +260,7 @@ def share(row: Row) -> str:
 
 
 def shortfalls(rows: Sequence[Row]) -> list[str]:
-    """Return sentences on results below the paper's on PMLB under its own protocol and test."""
+    """Return sentences on PMLB results that are below the paper's under its own protocol and test."""
     place = {"suite": "pmlb94", "model": "linear", "protocol": "paper", "test": "paper", "criterion": "significant"}
     found = []
     for wins, losses in outcomes(rows, **place):

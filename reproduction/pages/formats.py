@@ -1,4 +1,4 @@
-"""Tables of results as CSV, and as Markdown that fits 80 columns; names cannot become formulas or markup."""
+"""Tables of results as CSV, and as Markdown that fits into 80 columns; names cannot become formulas or markup."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ WIDTH = 80
 class Table:
     """A table as displayed, and the numbers behind it.
 
-    ``name`` is the stem of its files; ``rows`` are formatted cells, the first column naming the row; ``records`` one
-    flat record for each number, unrounded, for the CSV file; ``notes`` say below the table what was left out, how many
-    splits and steps there are, and what each mark means.
+    ``name`` is the stem of its files. ``rows`` contains the formatted cells; the first column names the row.
+    ``records`` has one flat record for each unrounded number, for the CSV file. ``notes``, shown below the table, say
+    what was left out, how many splits and steps there are, and what each mark means.
     """
 
     name: str
@@ -58,7 +58,7 @@ def to_csv(table: Table) -> str:
 
 
 def to_markdown(table: Table, width: int = WIDTH) -> str:
-    """Return title, table and notes on at most 80 columns (or ``width``); long names are cut, long notes wrapped.
+    """Return the title, table and notes in at most 80 (or ``width``) columns; long names are cut, long notes wrapped.
 
     Examples
     --------

@@ -40,7 +40,7 @@ MORE = "More"
 
 
 def grouped(files: Sequence[str]) -> dict[str, list[str]]:
-    """Return the pages by group.
+    """Return the pages in groups.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def index_page(
     campaign: Campaign, sections: Sequence[Section], covered: Sequence[Row], agreement: Table, first: Sequence[Row],
     pages: Sequence[tuple[str, str, bool]],
 ) -> list[Block]:  # fmt: skip
-    """Return the page; ``first`` holds the headline's rows, ``pages`` all others as (file, title, generated)."""
+    """Return the page; ``first`` holds the headline's rows, ``pages`` the other pages as (file, title, generated)."""
     blocks: list[Block] = [Heading("Results", 1), *_opening(first, covered, pages)]
     for group, files in grouped([file for file, _, _ in pages]).items():
         titles = {file: name for file, name, _ in pages}
@@ -109,7 +109,7 @@ def _findings(sections: Sequence[Section]) -> Iterator[Block]:
 
 
 def coverage_blocks(covered: Sequence[Row]) -> Iterator[Block]:
-    """Yield the planned and finished work, and folded lists of the incomplete data sets."""
+    """Yield the amount of planned and finished work, and folded lists of the incomplete data sets."""
     if covered:
         columns: dict[str, Column] = {
             "suite, protocol, model": _covered_name, "sets complete": "{sets_complete} of {sets}",
@@ -129,13 +129,14 @@ def _covered_name(row: Row) -> str:
 
 def _missing(sections: Sequence[Section]) -> Iterator[Block]:
     # Cells that have not been run yet are listed with the coverage.
-    notes = [_reason(note) for note in notes_of(sections) if not note.endswith(("cells not run", "run it again."))]
+    dull = ("cells have not been run", "run it again.")
+    notes = [_reason(note) for note in notes_of(sections) if not note.endswith(dull)]
     if notes:
         yield Fold(f"What is missing, and why ({len(notes)})", (Items(tuple(notes)),))
 
 
 def _reason(note: str) -> str:
-    """Return a note without advice on how to get a file, and without its first words if they are repeated."""
+    """Return a note without advice on how to get a file, and without its first words if they are repeated later."""
     short = note.partition(" Fetch ")[0]
     heading, _, rest = short.partition(": ")
     return rest if heading.partition(",")[0].lower() in rest.lower() else short

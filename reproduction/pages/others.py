@@ -1,9 +1,9 @@
-"""Other papers' linear models next to their published numbers: ranked ranges, and exact 0-1 minima.
+"""Our results for the linear models of two other papers, next to the published numbers.
 
 Hu, Ying, Wang and Lyu, "Learning by Minimizing the Sum of Ranked Range" (NeurIPS 2020), Table 1: mean test errors in
-percent, half of the rows for training and a quarter each for validation and test, by class. He and Little, "An
-efficient, provably optimal algorithm for the 0-1 loss linear classification problem" (arXiv 2306.12344, 2023): training
-errors in percent of the exact minimum, the support vector machine and logistic regression.
+percent. Half of the rows of each class are for training, and a quarter each for validation and testing. He and Little,
+"An efficient, provably optimal algorithm for the 0-1 loss linear classification problem" (arXiv 2306.12344, 2023):
+the percentages of training errors at the exact minimum, of the support vector machine and of logistic regression.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ MINIMA: dict[tuple[str, str], tuple[float, ...]] = {
 def _beside(
     ours: float, name: str, place: tuple[str, str], suite: str, published: Mapping[tuple[str, str], tuple[float, ...]]
 ) -> Row:
-    """Return the published number of a data set and our difference from it, or None for both."""
+    """Return the published number for a data set and our difference from it; both are None if there is none."""
     theirs = dict(zip(SUITES[suite], published.get(place, ()), strict=False)).get(name)
     return {"published": theirs, "difference": None if theirs is None else ours - theirs}
 
 
 def sorr_records(found: Found) -> list[Row]:
-    """Return a record for each (set, loss, method): mean test error, its interval, and the published error if any."""
+    """Return a record for each (set, loss, method): the mean test error, its interval, and any published error."""
     return [
         _record(name, place, [_error(record, place) for record in records])
         for name, records in found.items()
@@ -107,7 +107,7 @@ def listed(numbers: Sequence[float]) -> str:
 
 
 def _sentences(records: Sequence[Row]) -> Iterator[str]:
-    """Yield the number of cells that differ by more than two standard errors, and a sentence for each."""
+    """Yield the number of cells that differ by more than two standard errors, and a sentence on each of them."""
     compared = [record for record in records if record["published"] is not None]
     apart = [record for record in compared if record["differs"]]
     if compared:
@@ -120,7 +120,7 @@ def _sentences(records: Sequence[Row]) -> Iterator[str]:
 
 
 def exact01_records(found: Found) -> list[Row]:
-    """Return a record for each (set, loss, method): training errors, the proven bound and the published figure."""
+    """Return a record for each (set, loss, method): the training errors, the proven bound and the published figure."""
     records: list[Row] = []
     for name, (cell,) in found.items():
         n = cell.sizes[0]
@@ -159,7 +159,7 @@ def _label(record: Row) -> str:
 
 
 def _sentence(record: Row) -> Iterator[str]:
-    """Yield whether a minimum is proven, and whether a published figure differs from ours in the last digit."""
+    """Yield a sentence on whether a minimum is proven, and one if a published figure differs from ours."""
     found = f"{record['errors']} of {record['rows']}"
     if record["method"] == EXACT:
         proven = record["bound"] >= record["errors"]

@@ -1,4 +1,4 @@
-"""Sections -> separate files and one self-contained page, without network access."""
+"""The report as separate files and as one self-contained page that needs no network access."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .sections import Section, build, commands_of, folded, notes_of, parts_of
 
 
 def write_report(store: Store, folder: Path, archive: Archive | None = None) -> Iterator[Path]:
-    """Write every table, every figure and the page ``report.html``; yield each path, the page last.
+    """Write every table, every figure and the page ``report.html``, and yield their paths; the page comes last.
 
     An existing archive of the store can be passed, so that each record is unpacked only once.
     """
@@ -48,7 +48,7 @@ def _distinguished(jobs: Sequence[Job]) -> Iterator[tuple[Job, list[str]]]:
 
 
 def write_section(section: Section, folder: Path) -> Iterator[Path]:
-    """Write CSV and Markdown of every table and SVG of every chart."""
+    """Write every table as CSV and Markdown, and every chart as SVG."""
     folder.mkdir(parents=True, exist_ok=True)
     for table in section.tables:
         yield write_whole(folder / f"{_stem(table.name)}.csv", to_csv(table))
@@ -75,7 +75,7 @@ _PARTS = {
 
 
 def first_of(charts: Iterable[Chart]) -> Chart | None:
-    """Return the opening picture, for the sound protocol if possible, like the first numbers."""
+    """Return the opening picture; like the first numbers, it is for the sound protocol if possible."""
     gains = [chart for chart in charts if chart.caption.startswith(FIRST)]
     return min(gains, key=lambda chart: "sound protocol" not in chart.caption, default=None)
 
@@ -128,7 +128,7 @@ def _holes(notes: Sequence[str]) -> Iterator[Block]:
         count = f"{len(notes)} {'note' if len(notes) == 1 else 'notes'}"
         yield Fold(f"{count} on what is missing", (Items(tuple(notes)),), opened=len(notes) <= 8)
     else:
-        yield Paragraph("Nothing is missing: every requested cell is there.")
+        yield Paragraph("Nothing is missing: every requested cell is available.")
 
 
 def _drawn(section: Section, charts: Sequence[Chart], first: Chart | None) -> Iterator[Block]:
@@ -145,7 +145,7 @@ def _tables(section: Section) -> Iterator[Block]:
 
 
 def _columns(results: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the non-empty columns; protocol and model only if there are several."""
+    """Return the non-empty columns; the protocol and the model are left out if there is only one."""
     values = {name: {row[name] for row in results} for name in (results[0] if results else ())}
     alone = {name for name in ("protocol", "model") if len(values.get(name, ())) == 1}
     return [name for name, found in values.items() if found != {None} and name not in alone]

@@ -1,4 +1,4 @@
-"""A job and its results -> one section of the report: tables and charts, and notes on what is missing."""
+"""One section of the report, made from a job and its results: tables, charts and notes on what is missing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .words import said
 
 @dataclass
 class Section:
-    """One job's part of the report."""
+    """The part of the report on one job."""
 
     job: Job
     name: str
@@ -61,7 +61,7 @@ def parts_of(sections: Iterable[Section]) -> list[tuple[str, Scores, list[PairTa
 
 
 def notes_of(sections: Iterable[Section]) -> list[str]:
-    """Return the notes of the sections without repetition."""
+    """Return the distinct notes of the sections."""
     return list(dict.fromkeys(note for section in sections for note in section.notes))
 
 
@@ -71,7 +71,7 @@ def folded(table: Table, opened: bool = False) -> Fold:
 
 
 def commands_of(requests: Iterable[Sequence[object]]) -> list[str]:
-    """Return the command lines of runs without repetition, quoted for a shell."""
+    """Return the distinct command lines of runs, quoted for a shell."""
     return list(dict.fromkeys(shlex.join(["closecall", *map(str, given)]) for given in requests if given))
 
 
@@ -184,7 +184,7 @@ def _examples(section: Section, archive: Archive) -> None:
 
 
 def _solved(section: Section, archive: Archive) -> figure1.Content | None:
-    """Return the results of a target without cells: stored by the run, or computed here."""
+    """Return the results of a target without cells, which were stored by the run or are computed here."""
     target, steps = section.job.target, section.steps
     content = archive.kept(target.name, steps) if archive.kept else figure1.SOLVED[target.name](steps)
     if content is None:
@@ -193,13 +193,13 @@ def _solved(section: Section, archive: Archive) -> figure1.Content | None:
 
 
 def _beyond(section: Section, archive: Archive, *, shown: Callable[[Found, int], Table]) -> None:
-    """Add the table of another paper's cells, over the data sets with all their splits."""
+    """Add the table of another paper, over the data sets for which all splits have been run."""
     found: dict[str, list[Record]] = {}
     for size in section.job.sizes:
         cells = [cell for cell in section.job.cells() if cell.dataset == size.name]
         left = [cell for cell in cells if cell.key not in archive.done]
         if left:
-            section.notes.append(f"Left out: {title(size.name)}: {len(left)} of {len(cells)} cells not run")
+            section.notes.append(f"Left out: {title(size.name)}: {len(left)} of {len(cells)} cells have not been run")
         else:
             found[size.name] = archive.chosen(cells)
     if found:

@@ -1,4 +1,4 @@
-"""Scores -> tables, with the published numbers."""
+"""Tables of the scores and of the published numbers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _table(
     kind: str, heading: str, scores: Scores, loss: str, columns: Mapping[str, Column], records: Sequence[Row],
     notes: Sequence[str] = (), rows: Sequence[tuple[str, ...]] | None = None,
 ) -> Table:  # fmt: skip
-    """Return a table for one loss, which is part of its name, heading and records; ``rows`` have a cell per method."""
+    """Return a table for one loss, named in its title, heading and records; ``rows`` have one cell for each method."""
     name = f"{kind}-{scores.protocol}-{scores.model}-{loss}"
     where = f"{scores.model}, {loss}, {scores.protocol} protocol"
     placed = [scores.where(loss) | record for record in records]
@@ -105,7 +105,7 @@ def _beside(ours: float, theirs: float) -> str:
 
 
 def error_table(scores: Scores, loss: str, *, published: bool = False) -> Table:
-    """Return mean test errors in percent, as in Table 3; a star marks a significant difference from ``average``.
+    """Return the mean test errors in percent, as in Table 3; a star marks a significant difference from ``average``.
 
     With ``published``, each data set of Table 3 has two more lines, the paper's errors and the differences, and a plus
     marks a significant difference between close decay and ``atk``, about which the paper makes a claim.
@@ -160,7 +160,7 @@ def _claim(scores: Scores, loss: str) -> str:
 
 
 def gain_table(scores: Scores, loss: str) -> Table:
-    """Compare close decay with ``average`` on every data set, largest gain first, with the protocol's p."""
+    """Compare close decay with ``average`` on every data set, with the largest gain first and the protocol's p."""
     records: list[Row] = []
     if scores.datasets:
         one, means = scores.pairs(loss)[PAIR], 100 * scores.test(loss, PAIR).mean(axis=-1)
@@ -181,7 +181,7 @@ def gain_table(scores: Scores, loss: str) -> Table:
 
 
 def method_table(scores: Scores, loss: str) -> Table:
-    """Return accuracy, train-test gap, rank, and wins and losses against ``average`` of all methods and baselines."""
+    """Return the accuracy, train-test gap, rank, wins and losses (against ``average``) of all methods and baselines."""
     methods = scores.methods
     test, train = scores.test(loss, methods), scores.of("train", loss, methods)
     pairs = scores.pairs(loss) if len(test) else {}
@@ -213,7 +213,7 @@ def method_table(scores: Scores, loss: str) -> Table:
 
 
 def across_table(scores: Scores, loss: str) -> Table:
-    """Return Wilcoxon's signed-rank test over the data sets for every pair of methods, with Holm's correction."""
+    """Return the results of Wilcoxon's signed-rank test over the data sets for every pair, with Holm's correction."""
     means = scores.test(loss).mean(axis=-1)
     pairs = list(combinations(range(len(METHODS)), 2))
     p = np.array([stats.wilcoxon(means[:, i], means[:, j]) for i, j in pairs])
@@ -237,7 +237,7 @@ def across_table(scores: Scores, loss: str) -> Table:
 def suite_tables(
     scores: Scores, published: Sequence[PairTable] = (), *, criteria: Sequence[str] = CRITERIA
 ) -> list[Table]:
-    """Return all tables of one (protocol, model): pairs by each criterion, gains, errors, methods, across data sets."""
+    """Return all tables of one (protocol, model): the pairs by each criterion, gains, errors, methods and the tests."""
     by_criterion = {table.criterion: table for table in published}
     tables = []
     for loss in LOSSES:

@@ -11,7 +11,7 @@ _WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding
 
 
 def said(name: str, /, **values: Any) -> str:
-    """Return the sentence of that name with the values filled in.
+    """Return the sentence with the given name, with the values filled in.
 
     Examples
     --------
@@ -23,7 +23,7 @@ def said(name: str, /, **values: Any) -> str:
 
 
 def listed(parts: Sequence[str]) -> str:
-    """Return the parts as a list in words.
+    """Return the parts as an enumeration in words.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""scikit-learn's baselines, trained on the training part, with C = 1/alpha chosen on the validation part.
+"""The baselines from scikit-learn, fitted to the training part, with C = 1/alpha chosen on the validation part.
 
 ``tuned_threshold`` applies TunedThresholdClassifierCV to the LogisticRegression selected by validation; it measures the
-benefit of moving the threshold. If cross-validation is impossible (a class with one row, constant predictions), it is
-that LogisticRegression itself.
+benefit of moving the threshold. If cross-validation is impossible (because a class has one row or predictions are
+constant), that LogisticRegression itself is used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .grid import ROW, choose
 
 
 def sklearn_baselines(X: Sequence[Array], y: Sequence[Array], alphas: Sequence[float]) -> Array:
-    """Return the rows (of dtype ROW) of the three baselines, with an empty loss: each has its own.
+    """Return the rows (of dtype ROW) of the three baselines, with an empty loss, because each has a loss of its own.
 
     X and y hold the training, validation and test parts.
 

@@ -1,8 +1,9 @@
 """Cells of other papers: ranked ranges and exact 0-1 minima.
 
-``ranges``: Hu, Ying, Wang and Lyu's linear models, stratified, with half of the rows for training and a quarter each
-for validation and test. ``exact``: He and Little's problem of finding the fewest training errors. All rows of the set,
-standardised, serve as training, validation and test part, so the best row on validation has the fewest training errors.
+``ranges``: Hu, Ying, Wang and Lyu's linear models use stratified splits, with half of the rows for training and a
+quarter each for validation and testing. ``exact``: He and Little look for the fewest training errors. All rows of the
+set, standardised, are used as the training, validation and test parts, so the row that is best on validation has the
+fewest training errors.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _solved(division: Division, problems: list[Problem], steps: int, dtype: type
 
 
 def looks_at(problem: Problem, n: int) -> float:
-    """Return how many of n examples a problem's aggregate uses.
+    """Return the number of the n examples that a problem's aggregate uses.
 
     Examples
     --------
@@ -106,7 +107,7 @@ def _exact_problems() -> list[Problem]:
 
 
 def _exact_rows(division: Division, steps: int) -> Array:
-    """Return every contender, the exact minimum found from the best of their slopes, and the proven bound."""
+    """Return every contender, the exact minimum (the search starts from the best slopes), and the proven bound."""
     rows, coef = _solved(division, _exact_problems(), steps, np.float64)
     n = division.sizes[0]
     exact = minimum_errors(division.X[0], division.y[0], time_limit=SECONDS, start=coef[int(rows["train"].argmax())])

@@ -38,7 +38,7 @@ FAN8_FILES: dict[str, tuple[int, int, str]] = {
 
 
 def pmlb_today(name: str) -> str:
-    """Return the current PMLB name of a set from 2017, with underscores in place of hyphens."""
+    """Return the current PMLB name of a set from 2017, with underscores instead of hyphens."""
     return name.replace("-", "_")
 
 

@@ -1,6 +1,6 @@
-"""One data set: a matrix of numbers and codes, class codes, and where they come from; and its division into parts.
+"""A data set (a matrix of numbers and codes, the class codes, and their origin) and its division into parts.
 
-Without pandas: a nominal column holds codes into its ``categories`` (the strings), and a missing value is NaN.
+No pandas is needed: a nominal column contains codes for its ``categories`` (strings), and a missing value is NaN.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from closecall.table.read.encode import encoded, mean_of
 def plan_of(column: Array, nominal: bool) -> tuple[float, Array | None]:
     """Return the value for missing cells, and the codes that get their own column (None for numbers).
 
-    A missing number becomes the mean, a missing code the most frequent one; ties go to the first. With two codes, a
-    second column would only be the complement of the first.
+    A missing number becomes the mean, and a missing code the most frequent one (the first of several). With two codes,
+    a second column would only be the complement of the first.
 
     Examples
     --------
@@ -43,7 +43,7 @@ PARTS = ("train", "validation", "test")
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A classification data set, read-only: its name, source, edition and content.
+    """A read-only classification data set: its name, source, edition and content.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class Dataset:
         if not X.shape[0]:
             return "it has no rows"
         if not X.shape[1]:
-            return "it has no features besides the target"
+            return "it has no features apart from the target"
         if len(self.feature_names) != X.shape[1] or len(self.categories) != X.shape[1]:
             return f"{len(self.feature_names)} names and {len(self.categories)} types for {X.shape[1]} features"
         if np.isinf(X).any():
@@ -95,7 +95,7 @@ class Dataset:
             return f"the target has only one class ({self.classes[0]!r}); a classifier needs two"
         # fmax and fmin ignore NaN without nanmax's warning; an all-missing column is as useless as a constant one.
         if not (np.fmax.reduce(X) > np.fmin.reduce(X)).any():
-            return "every feature is constant: there is nothing to learn from; check the columns"
+            return "every feature is constant, so there is nothing to learn; check the columns"
         return None
 
     def _where(self, faulty: Array) -> str:
@@ -134,12 +134,13 @@ class Dataset:
     def encode(self, train: Array | list[int], *others: Array | list[int]) -> tuple[Array, ...]:
         """Return a matrix (rows, columns) for each set of rows, one-hot encoded and imputed from the training rows.
 
-        A missing number becomes the training mean, a missing category the most frequent training one. A category absent
-        from the training rows becomes all zeros. Two categories share one column, more have one each.
+        A missing number becomes the training mean, and a missing category the most frequent one in training. A category
+        that is absent from the training rows becomes all zeros. Two categories share one column; if there are more,
+        each has its own.
         """
         parts = [self.X[np.asarray(rows)] if len(rows) else self.X[:0] for rows in (train, *others)]
         if not len(parts[0]):
-            raise DataError(f"data set {self.name!r}: no training rows to learn an encoding from")
+            raise DataError(f"data set {self.name!r}: there are no training rows from which to learn the encoding")
         plans = [plan_of(parts[0][:, j], values is not None) for j, values in enumerate(self.categories)]
         width = sum(1 if levels is None else len(levels) for _, levels in plans)
         need = 8 * width * sum(map(len, parts))

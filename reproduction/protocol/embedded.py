@@ -1,9 +1,9 @@
 """Benchmark sets that need no download: generated from their definition, or shipped with scikit-learn.
 
 Each has the size and the codes of the PMLB set of the same name (``ringnorm`` is PMLB's ``ring``; ``twonorm`` and
-``ringnorm`` have 2,000 rows instead of 7,400). Codes are numbers, as in PMLB: their order is part of the benchmark. If
-the published set is a random draw, ours is another draw by the same rule, with a fixed seed; ``EMBEDDED[name].drawn``
-states what is drawn.
+``ringnorm`` have 2,000 rows instead of 7,400). Codes are numbers, as in PMLB, because their order is part of the
+benchmark. If the published set is a random draw, ours is another draw by the same rule, with a fixed seed;
+``EMBEDDED[name].drawn`` states what is drawn.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _grid(*sizes: int) -> Array:
 
 
 def _with_draw(X: Array, y: Array, count: int, rng: np.random.Generator, flips: int = 0) -> tuple[Array, Array]:
-    """Return all points, then ``count`` of them drawn without replacement, ``flips`` of these with the other label."""
+    """Return all points, then ``count`` of them drawn without replacement; ``flips`` of those have the other label."""
     rows = rng.choice(len(X), count, replace=False)
     labels = y[rows].copy()
     labels[:flips] ^= 1
@@ -50,7 +50,7 @@ _OCTAGON, _SWORD, _BLUE, _GREEN, _RED = 0, 2, 0, 1, 2
 def _ruled(
     name: str, sizes: Sequence[int], rule: Callable[[Array], Any], again: int = 0, flips: int = 0, first: int = 0
 ) -> tuple[Array, Array]:
-    """Return every combination of codes from ``first`` on, labelled by a rule, and repeats of ``again`` of them."""
+    """Return every combination of codes from ``first`` on, labelled by a rule, and ``again`` of them a second time."""
     X = _grid(*sizes) + first
     return _with_draw(X, rule(X.T).astype(int), again, _rng(name), flips)
 
@@ -137,7 +137,7 @@ def _wdbc() -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Embedded:
-    """How to make a set, the names of its features, and which part is our own draw (if any)."""
+    """How to make a set, the names of its features, and the part of it that we drew ourselves."""
 
     make: Callable[[], tuple[Array, Array]]
     features: str

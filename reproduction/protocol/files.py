@@ -1,4 +1,4 @@
-"""Files of data sets as pandas frames, and frames as data sets."""
+"""Conversion of files to pandas frames, and of frames to data sets."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def write_whole(path: Path, content: str | bytes) -> Path:
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:
-    """Return the rows of one of our own CSV files, as text by column."""
+    """Return the rows of one of our own CSV files, as dictionaries of text."""
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
 def read_bytes(path: Path, limit: int = LIMIT, packed: bytes | None = None) -> bytes:
-    """Return the content of a file, unpacked if it is gzip, up to ``limit`` bytes; ``packed`` stands for the file's."""
+    """Return the content of a file (or of ``packed``), unpacked if it is gzip, up to ``limit`` bytes."""
     try:
         with path.open("rb") if packed is None else io.BytesIO(packed) as file:
             return read_bounded(gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file, path, limit)
@@ -90,7 +90,7 @@ def from_frame(
     if labels.isna().any() or not len(labels):
         raise DataError(f"data set {name!r}: the target is missing in {labels.isna().sum()} of {len(labels)} rows")
     if labels.nunique() > max(2, len(frame) // 2):
-        raise DataError(f"data set {name!r}: {labels.nunique()} classes in {len(frame)} rows are no class labels")
+        raise DataError(f"data set {name!r}: {labels.nunique()} values in {len(frame)} rows are not class labels")
 
     def column(label: Any) -> Column:
         values = frame[label]

@@ -82,7 +82,7 @@ LABELS = {
 
 
 def choose(rows: Array, protocol: str) -> Array:
-    """Return the row (of dtype ROW) that validation chooses for each (loss, method), sorted by name.
+    """Return the row (of dtype ROW) that validation chooses for each (loss, method), in the order of their names.
 
     It has the most correct predictions on the validation part. Under ``paper``, ties go to the larger alpha
     and then to the larger k, as in the released code; under ``sound``, to the larger k and then to the larger alpha.
@@ -111,9 +111,9 @@ def rows_of(problems: list[Problem]) -> Array:
 
 
 def score_linear(rows: Array, coef: Array, intercept: Array, division: Division) -> None:
-    """Fill in how many examples of each part every linear classifier predicts correctly (margin > 0).
+    """Fill in the number of examples in each part that every linear classifier predicts correctly (margin > 0).
 
-    ``rows`` (problems,) are of dtype ROW; ``coef`` is (problems, features), ``intercept`` (problems,).
+    ``rows`` (problems,) are of dtype ROW; ``coef`` is (problems, features), and ``intercept`` is (problems,).
     """
     for part, X, y in zip(PARTS, division.X, division.y, strict=True):
         correct = np.zeros(len(rows), dtype=np.int64)

@@ -23,7 +23,7 @@ class Pair:
     p: Array  # (datasets,): from the protocol's test, Holm-adjusted over the data sets under ``sound``
 
     def wins(self, criterion: str) -> Array:
-        """Return where ``better`` beats ``base`` by a criterion, boolean (datasets,).
+        """Return a mask (datasets,) of the sets on which ``better`` beats ``base`` by a criterion.
 
         ``significant``: p < 0.05; ``points``: at least 2 percentage points; ``joint``: both, as in the abstract.
         """

@@ -1,4 +1,4 @@
-"""Targets and cells: what can be requested, and the units of computation that a request consists of.
+"""Targets, which can be requested, and cells, the units of computation of a request.
 
 A cell is one (data set, split, model, protocol): one long batched solve. Its key is a hash of everything that
 determines its result, so resuming is a set difference, and a changed data file, step count or recipe makes a different
@@ -94,7 +94,7 @@ class Cell:
 
 
 def rng_for(cell: Cell, stream: str) -> np.random.Generator:
-    """Return the cell's random stream of that name.
+    """Return the cell's random stream with the given name.
 
     It depends only on the data set, the split and the protocol: all models, starts, step counts and contamination
     levels use the same split, regardless of the order in which cells run.
@@ -112,11 +112,11 @@ class Task:
 
 
 def predicted_cost(cell: Cell, rows: int, features: int) -> float:
-    """Return a rough estimate of the seconds a cell takes on one core; it orders the cells and predicts the end.
+    """Return a rough estimate of the seconds that a cell takes on one core, to order the cells and to predict the end.
 
-    Fitted by eye to cells of six data sets (80 to 2700 training rows, 5 to 168 features) on one core of a two-core AVX2
-    machine: each step of each problem costs 2.5 microseconds and, for each training row, 5.4 nanoseconds for the
-    selection and 0.1 for each feature. Under ``sound``, problems stop when they have converged.
+    The estimate was fitted by eye to cells of six data sets (80 to 2700 training rows, 5 to 168 features) on one core
+    of a two-core AVX2 machine. Each step of each problem costs 2.5 microseconds and, for each training row, 5.4
+    nanoseconds for the selection and 0.1 for each feature. Under ``sound``, problems stop when they have converged.
     """
     train = max((rows + cell.level) // 2, 1)
     counts = len(k_grid(train))
@@ -169,7 +169,7 @@ FIGURE5_SET = "spambase"
 
 
 def get_targets(names: Iterable[str]) -> tuple[Target, ...]:
-    """Return the targets with these names; ``all`` stands for all of the paper's.
+    """Return the targets with the given names; ``all`` stands for all targets of the paper.
 
     Examples
     --------
@@ -183,13 +183,13 @@ def get_targets(names: Iterable[str]) -> tuple[Target, ...]:
 
 
 def usual_splits(suites: Iterable[str]) -> int:
-    """Return the default number of splits: the paper's 25, or fewer if only the embedded suite is used."""
+    """Return the default number of splits: 25 as in the paper, or fewer if only the embedded suite is used."""
     return TRIAL_SPLITS if set(suites) == {"embedded"} else SPLITS
 
 
 @dataclass(frozen=True)
 class Size:
-    """The facts about an available data set that a plan and its report need."""
+    """The properties of an available data set that a plan and its report need."""
 
     suite: str
     name: str
@@ -201,9 +201,9 @@ class Size:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of a request; without steps or protocols, the target's own are used.
+    """The options of a request; if it states no steps or protocols, those of the target are used.
 
-    The recipe is that of the networks; requests stored by early versions have none, which means the first.
+    The recipe applies to networks; requests stored by early versions have none and use the first.
     """
 
     splits: int = SPLITS
@@ -245,7 +245,7 @@ def protocols_of(target: Target, options: RunOptions) -> tuple[str, ...]:
 
 
 def models_of(target: Target, options: RunOptions) -> tuple[str, ...]:
-    """Return the models of a target's cells: its own kind if it has one, otherwise those requested."""
+    """Return the models of a target's cells: its own kind if it has one, and otherwise the requested models."""
     return (target.model,) if target.model else options.models
 
 

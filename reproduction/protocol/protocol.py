@@ -1,7 +1,7 @@
-"""The two protocols: how to divide, scale, penalise, stop, choose and test.
+"""The two protocols, which state how to divide, scale, penalise, stop, choose and test.
 
-They differ in the order of the steps and in the data that each step may use: ``paper`` follows the paper, ``sound``
-fits everything on the training part.
+They differ in the order of the steps and in the data that each step may use: ``paper`` follows the paper, and ``sound``
+fits everything to the training part.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Divide = Callable[[Dataset, Streams, str, int], Division]
 
 @dataclass(frozen=True)
 class Protocol:
-    """How an experiment is done."""
+    """The rules of an experiment."""
 
     name: str
     divide: Divide  # (data, streams, contamination, level) -> Division
@@ -41,7 +41,7 @@ class Protocol:
 
 
 def _divide_paper(data: Dataset, streams: Streams, contamination: str, level: int) -> Division:
-    """Drop columns with missing values, scale over the whole set, contaminate, divide at random."""
+    """Drop columns with missing values, scale over the whole set, contaminate, and divide at random."""
     X, y = data.matrix_paper(), data.signs()
     dropped = data.X.shape[1] - X.shape[1]
     mean, scale = moments(X)
@@ -81,5 +81,5 @@ PROTOCOLS: dict[str, Protocol] = {
 
 
 def get_protocol(name: str) -> Protocol:
-    """Return the protocol of that name; an unknown one raises ``ValueError``."""
+    """Return the protocol with the given name, or raise ``ValueError`` if there is none."""
     return lookup(PROTOCOLS, name, "protocol")

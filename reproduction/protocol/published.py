@@ -1,4 +1,4 @@
-"""The paper's numbers as printed, and the denominators that their rounding reveals, from ``published.toml``."""
+"""The numbers printed in the paper, from ``published.toml``, and the denominators that their rounding reveals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PRINTED = tomllib.loads(Path(__file__).with_name("published.toml").read_text(en
 
 @dataclass(frozen=True)
 class PairTable:
-    """A square table on a suite by a criterion: ``significant`` (p < 0.05) or ``points`` (at least 2).
+    """A square table on a suite by a criterion: ``significant`` (p < 0.05) or ``points`` (at least 2 points).
 
     ``text`` has the entries as printed; ``denominators`` holds, for each model, the numbers of data sets that fit them.
     """
@@ -37,7 +37,7 @@ class PairTable:
         return np.array([[np.nan if word == "-" else float(word) for word in line.split()] for line in lines])
 
     def fractions(self, model: str, loss: str) -> Array:
-        """Return the (5, 5) fractions of one model and loss, NaN on the diagonal; row i, column j: j beats i.
+        """Return the (5, 5) fractions for one model and loss: entry (i, j) says how often j beats i (NaN if i = j).
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""Downloads from PMLB and OpenML into the data directory, each checked before it is moved into place."""
+"""Downloads from PMLB and OpenML into the data directory; each file is checked before it is moved into place."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def not_at_hand(what: str, why: str, fetch: str, place: Path) -> NotAtHandError:
 
 
 def http_get(url: str) -> bytes | None:
-    """Return the content of an address, or None if there is none (404); ``OSError`` if it cannot be reached."""
+    """Return the content of an address, or None if there is none (404); raise ``OSError`` if it cannot be reached."""
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
             raw = read_bounded(answer, url, LIMIT)
@@ -53,7 +53,7 @@ def http_get(url: str) -> bytes | None:
 
 
 def fetch_pmlb(name: str, place: Path) -> None:
-    """Download a PMLB set (by its name of 2017, or today's if it is not one of the 94) and save it as ``place``."""
+    """Download a PMLB set (by its name of 2017, or its current one if not among the 94) and save it as ``place``."""
     what = f"PMLB's {name!r}"
     if name in PMLB_GONE:
         history = f"{name}.tsv.gz from the history of the PMLB repository before August 2020"
@@ -78,7 +78,7 @@ def fetch_pmlb(name: str, place: Path) -> None:
 
 
 def read_pmlb(name: str, path: Path, packed: bytes | None = None) -> Dataset:
-    """Read a PMLB file and check its size; the version states whether it is the edition of 2017."""
+    """Read a PMLB file and check its size; the version of the result states whether it is the edition of 2017."""
     frame = read_table(path, "target", packed=packed)
     data = from_frame(frame, "target", name=name, source="pmlb", version="unlisted")
     if name not in PMLB94:
@@ -96,7 +96,7 @@ def read_pmlb(name: str, path: Path, packed: bytes | None = None) -> Dataset:
 def fetch_openml(data_id: int, place: Path) -> None:
     """Download an OpenML data set with scikit-learn, which checks OpenML's MD5, and save it in the folder ``place``.
 
-    ``meta.json`` is written last: without it, the set is not there.
+    ``meta.json`` is written last; without this file, the set counts as missing.
     """
     address = f"https://www.openml.org/d/{data_id}"
     try:

@@ -18,9 +18,9 @@ Contaminate = Callable[[Array, Array, int, np.random.Generator], tuple[Array, Ar
 
 
 def outliers(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Append points far beyond the other class: 10 x2 - 9 x1 with the label of x1, where x2 has the other label.
+    """Append points far beyond the other class: 10 x2 - 9 x1 with the label of x1, where x2 is from the other class.
 
-    Labels are drawn in proportion to the data.
+    Labels are drawn in proportion to the classes in the data.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def outliers(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple[
 
 
 def imbalance(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Append copies of random negatives, drawn with replacement (Figure 5 adds more than there are)."""
+    """Append copies of random negatives, drawn with replacement because Figure 5 adds more of them than there are."""
     rows = rng.choice(np.flatnonzero(y == -1), count)
     return np.concatenate([X, X[rows]]), np.concatenate([y, y[rows]])
 

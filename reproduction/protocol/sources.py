@@ -1,4 +1,4 @@
-"""Names of data sets: a name or path -> a `Dataset`, and which sets are available locally."""
+"""Names of data sets: how a name or path becomes a `Dataset`, and which sets are available locally."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ KNOWN: dict[str, Mapping[str, object]] = {
 
 
 def data_directory(given: str | os.PathLike[str] | None = None) -> Path:
-    """Return the data directory: the given one, else the environment variable CLOSECALL_DATA, else the user's cache.
+    """Return the data directory: the given one, or the environment variable CLOSECALL_DATA, or else the user's cache.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def data_directory(given: str | os.PathLike[str] | None = None) -> Path:
 
 
 def resolve(name: str) -> tuple[str, str]:
-    """Split a name into its source and the name there.
+    """Split a name into its source and the name within that source.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def load_dataset(
     target: str = "",
     download: bool = True,
 ) -> Dataset:
-    """Load a data set by name or path; fetch a missing PMLB or OpenML set if ``download``.
+    """Load a data set by name or path; with ``download``, a missing PMLB or OpenML set is downloaded.
 
     A name is ``monk3`` (embedded sets first, then PMLB, Fan et al.'s, OpenML100's), ``pmlb:monk3``, ``openml:31``
     (OpenML's data set id), ``openml100:31`` (a task of the suite, by id or name), ``fan8:splice3175``, or a CSV, TSV or
@@ -131,7 +131,7 @@ def available(suite: str, data_dir: str | os.PathLike[str] | None = None) -> lis
 
 
 def _place(source: str, name: str, directory: Path) -> Path:
-    """Return where a set is stored, or where a download of it would be."""
+    """Return the path where a set is stored, or where its download would be."""
     if source == "pmlb":  # today's package uses today's spelling for its cache
         spellings = [pmlb_today(name), name] if name in PMLB94 else [name]
         places = [directory / "pmlb" / each / f"{each}.tsv.gz" for each in spellings]
@@ -194,7 +194,7 @@ def _load_openml(name: str, directory: Path, download: bool, source: str = "open
 
 
 def _read_task(task: int, data_id: int, path: Path) -> Dataset:
-    """Read a file of the local OpenML100 layout; its types are in feature_types.csv and its size in index.csv."""
+    """Read a file of the local OpenML100 layout, with types from feature_types.csv and its size from index.csv."""
     types, index = (_side_table(path.parent / name, task) for name in ("feature_types.csv", "index.csv"))
     nominal = {row["feature"] for row in types if row["type"] == "nominal"}
     frame = read_table(path, "target", nominal)
@@ -203,12 +203,12 @@ def _read_task(task: int, data_id: int, path: Path) -> Dataset:
         raise DataError(f"{path}: feature_types.csv names columns that do not exist: {', '.join(strange[:5])}")
     for row in index:
         if str(len(frame)) != row["n"]:
-            raise DataError(f"{path} has {len(frame)} rows but index.csv says {row['n']}; fetch it again")
+            raise DataError(f"{path} has {len(frame)} rows instead of {row['n']} as in index.csv; fetch it again")
     return from_frame(frame, "target", name=OPENML100[task][1], source="openml", version=f"{data_id}", nominal=nominal)
 
 
 def _side_table(path: Path, task: int) -> list[dict[str, str]]:
-    """Return the lines of a table that belong to a task; none if there is no such table."""
+    """Return the lines of a table that belong to a task, or no lines if there is no such table."""
     return [row for row in csv_rows(path) if row["task_id"] == str(task)] if path.exists() else []
 
 

@@ -14,7 +14,7 @@ __all__ = ["POINTS", "SIGNIFICANCE", "TEST_OVER_TRAIN", "PairTest", "corrected_t
 
 
 def paper_test(first: Array, second: Array) -> Array:
-    """Return p (...) of the paper's test from accuracies (..., splits) on the same splits.
+    """Return p (...) of the paper's test for accuracies (..., splits) on the same splits.
 
     It is the two-sided independent t-test with equal variances; without any variance, p is 1.
     """
@@ -31,8 +31,8 @@ def paper_test(first: Array, second: Array) -> Array:
 def wilcoxon(first: Array, second: Array) -> float:
     """Return the two-sided p of Wilcoxon's signed-rank test of mean scores (datasets,); 1 if all scores are equal.
 
-    Zero differences are split and the normal approximation is used, as in Demsar (2006). (Some versions of SciPy's
-    test warn about few data sets.)
+    Zero differences are split and the normal approximation is used, as in Demsar (2006). (Some versions of SciPy's test
+    give a warning if there are few data sets.)
     """
     differences = np.asarray(first, dtype=float) - np.asarray(second, dtype=float)
     if not differences.any():
@@ -45,7 +45,7 @@ def wilcoxon(first: Array, second: Array) -> float:
 
 
 def average_ranks(scores: Array) -> Array:
-    """Return the mean rank of each method from scores (datasets, methods); 1 is best, ties share their ranks.
+    """Return the mean rank of each method from scores (datasets, methods); 1 is best, and ties share their ranks.
 
     Examples
     --------
@@ -104,7 +104,7 @@ MANY = 30
 
 
 def mean_interval(values: Array) -> tuple[float, float, float]:
-    """Return a mean over data sets and its 95 % interval: percentile bootstrap from :data:`MANY` on, else Student's t.
+    """Return a mean over data sets and its 95 % interval (bootstrap from :data:`MANY` values on, else Student's t).
 
     The seed is fixed, so the same numbers always give the same interval. The ends are NaN for a single value.
 

@@ -1,4 +1,4 @@
-"""The paper's synthetic sets: the four of Figure 1, and Examples 1 and 2. Labels y are -1.0 and +1.0 (samples,)."""
+"""The paper's synthetic sets: those of Figure 1, and Examples 1 and 2. Labels y are -1.0 and +1.0 (samples,)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIGURE1: dict[str, tuple[tuple[int, int, float, float], ...]] = {
 def figure1(name: str, seed: int | np.random.Generator) -> tuple[Array, Array]:
     """Draw one of the four sets of Figure 1: X (samples, 2) and y, with the positives on the left.
 
-    Only the first column is meant to be fitted; the second, uniform on [-1, 1], spreads the points for display.
+    Only the first column is meant to be fitted; the second is uniform on [-1, 1] and spreads the points for display.
     ``outlier`` is the paper's "imbalance + outlier".
 
     Examples

@@ -1,1 +1,1 @@
-"""Runs: cells, engines, the store, exports, and scores read from the store."""
+"""Runs: cells, engines, the store, exports, and the scores that are read from the store."""

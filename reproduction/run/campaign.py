@@ -1,4 +1,4 @@
-"""The jobs behind a store or a folder of exported files: which cells make each table, what is missing, what it cost."""
+"""The jobs of a store or of a folder of exported files: the cells of each table, the missing ones and the cost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NEARLY = 0.8
 
 @dataclass(frozen=True)
 class Campaign:
-    """The cells and runs of a folder of exported files, with the methods of a store that the tables need."""
+    """The cells and runs of a folder of exported files, with those methods of a store that the tables need."""
 
     lines: dict[str, Line]  # key -> cell and record
     runs: Sequence[dict[str, Any]]  # as returned by :func:`reproduction.run.exchange.read_folder`
@@ -53,7 +53,7 @@ def read_campaign(folder: Path) -> Campaign:
 
 
 def stored_jobs(store: Store) -> list[Job]:
-    """Return all jobs ever requested of this store, in the order of the paper.
+    """Return all jobs that were ever requested for this store, in the order of the paper.
 
     A job is left out if another one with its name contains all its cells and has finished as many of them.
     """
@@ -84,8 +84,8 @@ Missing = dict[tuple[str, str], Hole]
 def jobs_of(campaign: Campaign) -> list[Job]:
     """Return a job for every target and model for which the campaign has cells or data sets.
 
-    Targets share cells: Table 4 and the PMLB half of Figures 2, 3 and 4 need only a run of ``table1``. If a suite was
-    run with several options, for example with fewer steps as a trial, :func:`_best` chooses among them.
+    Targets share cells: For example, Table 4 and the PMLB half of Figures 2, 3 and 4 need only a run of ``table1``. If
+    a suite was run with several options, for example with fewer steps as a trial, :func:`_best` chooses among them.
     """
     requested = [from_json(content) for run in campaign.runs for content in run["jobs"]]
     ways = _ways(requested, campaign.done())
@@ -98,7 +98,7 @@ def jobs_of(campaign: Campaign) -> list[Job]:
 
 
 def _available(jobs: Sequence[Job], model: str = "") -> tuple[Available, Missing]:
-    """Return the data sets that some job had, and those that none had.
+    """Return the data sets that at least one job had, and those that no job had.
 
     If a model is given, a set that all its jobs left out, for example because of its cost, is missing as well.
     """
@@ -125,7 +125,7 @@ def _members(suite: str, available: Available, target: Target) -> tuple[Size, ..
 
 
 def _ways(requested: Sequence[Job], done: set[str]) -> Ways:
-    """Return how each kind of cell was run."""
+    """Return the options with which each kind of cell was run."""
     available, _ = _available(requested)
     complete: dict[tuple[str, str, bool, str], dict[RunOptions, int]] = {}
     for job in requested:
@@ -143,7 +143,7 @@ def _ways(requested: Sequence[Job], done: set[str]) -> Ways:
 
 
 def _best(complete: dict[RunOptions, int]) -> RunOptions:
-    """Among options with nearly the most complete data sets, return those with most splits, then the newest recipe.
+    """Among options with nearly the most complete data sets, return those with the most splits, then the newest recipe.
 
     Thus 25 splits are preferred to fewer even if a few large sets have not been run yet; these are listed as missing.
     """
@@ -178,7 +178,7 @@ def _jobs(target: Target, model: str, requested: Sequence[Job], ways: Ways) -> I
 
 
 def coverage(jobs: Sequence[Job], campaign: Campaign) -> list[Row]:
-    """For every (suite, protocol, model, what): data sets and cells, planned and done, and which sets are missing."""
+    """Count planned and finished data sets and cells for each (suite, protocol, model, what), and list missing sets."""
     done = campaign.done()
     rows: dict[tuple[str, ...], Row] = {}
     for job in jobs:
@@ -206,7 +206,7 @@ def _starts(job: Job, model: str, protocol: str) -> str:
 
 
 def costs(campaign: Campaign) -> list[Row]:
-    """For every (protocol, model) and for all: cells, core-hours, and the median and longest seconds of a cell."""
+    """Return cells, core-hours, and median and longest seconds of a cell, for each (protocol, model) and for all."""
     groups: dict[tuple[str, str], list[float]] = {}
     for line in campaign.lines.values():
         groups.setdefault((line.cell.protocol, line.cell.model), []).append(line.record.seconds)

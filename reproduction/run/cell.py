@@ -1,4 +1,4 @@
-"""One cell -> one record: divide, scale, solve the whole grid, score every row on every part.
+"""The computation of one cell: divide, scale, solve the whole grid, and score every row on every part.
 
 The row of the grid is chosen later, from the record (:func:`reproduction.protocol.grid.choose`), so new questions do
 not need new runs.
@@ -90,7 +90,7 @@ def _linear_rows(division: Division, cell: Cell) -> Array:
 
 
 def _network_rows(division: Division, cell: Cell) -> Array:
-    """Train a network for each problem; with new starts, as many for ``average`` as for ``close_decay``."""
+    """Train a network for each problem; with new starts, ``average`` gets as many networks as ``close_decay``."""
     from closecall.network.grid import train_grid
 
     problems, new = grid(division.sizes[0]), cell.recipe >= NEW_STARTS
@@ -114,7 +114,7 @@ def _network_rows(division: Division, cell: Cell) -> Array:
 
 
 def new_starts(cell: Cell, problems: Sequence[Problem]) -> list[int]:
-    """Return the seed of each problem's start, from its own stream; the n-th occurrence of a problem is draw n."""
+    """Return a seed for each problem's start, from a stream of its own; the n-th occurrence of a problem is draw n."""
     draws = Counter[Problem]()
     seeds = []
     for each in problems:

@@ -1,7 +1,7 @@
-"""Cells in compact form: one CSV line for each cell, with the rows that validation chose.
+"""The compact form of cells: one CSV line for each cell, with the rows that validation chose.
 
 A record holds the whole grid, about seven kilobytes. Tables and figures need only the row that validation chose for
-each (loss, method): about a hundred bytes, in a file that any tool can read. Objectives are left out.
+each (loss, method). That takes about a hundred bytes, in a file that any tool can read. Objectives are left out.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ HEADER = header_of(MODELS[0])
 
 
 class CompactError(ValueError):
-    """The input is not a compact result of this project; the message states where and why."""
+    """The error raised if the input is not a compact result of this project; the message states where and why."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Line:
 
 
 def spell(text: str) -> str:
-    r"""Spell a text on one line, such that a spreadsheet treats it as text; :func:`unspell` reverses it.
+    r"""Encode a text on one line so that a spreadsheet treats it as text; :func:`unspell` reverses the encoding.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def unspell(text: str) -> str:
     """Return the text that :func:`spell` was given."""
     found = text[1:].encode("ascii").decode("unicode_escape") if text.startswith("'") else text
     if spell(found) != text:
-        raise ValueError(f"{text!r} is not a valid spelling of a text")
+        raise ValueError(f"{text!r} is not a valid encoding of a text")
     return found
 
 
@@ -131,7 +131,7 @@ def from_text(text: str, runs: int) -> Iterator[Line]:
     try:
         header = tuple(next(reader, ()))
         if header not in _HEADERS:
-            raise CompactError("line 1: the header is not that of a file of cells")
+            raise CompactError("line 1: the header is not one of a file of cells")
         for values in reader:
             if len(values) != len(header):
                 raise CompactError(f"line {reader.line_num}: {len(values)} values, not {len(header)}")
@@ -175,7 +175,7 @@ def _read_row(values: dict[str, str], place: tuple[str, str]) -> tuple[object, .
 
 
 def in_files(lines: Iterable[Line]) -> dict[str, list[Line]]:
-    """Return the cells by file, in a fixed order; a file with all its cells never changes again."""
+    """Return the cells by file, in a fixed order; a file that has all its cells never changes again."""
 
     def order(line: Line) -> tuple[object, ...]:
         cell = line.cell

@@ -1,4 +1,4 @@
-"""Run tasks in local processes or on Dask behind one small interface: tasks in, events out.
+"""Engines that run tasks in local processes or on Dask, behind one small interface: tasks in, events out.
 
 An engine is a function ``engine(tasks, work) -> iterator of Happening``. ``work(cell) -> Record`` runs in a worker
 process with one BLAS thread; an exception becomes a failed record. A worker that dies affects only its own cell, which
@@ -37,18 +37,18 @@ PATIENCE, FIRST_SIGN = 600.0, 30.0
 #: Cells submitted to a Dask scheduler at a time: more than the cores of any cluster, few enough for its memory; and
 #: how many are submitted together.
 WINDOW, BATCH = 1000, 50
-_RESUMES = "finished work is kept; the same command resumes"
+_RESUMES = "finished work is kept; the same command resumes the run"
 
 Work = Callable[[Cell], Record]
 
 
 class EngineError(RunError):
-    """The engine cannot continue; the message states why and what to do. Finished work is kept."""
+    """The error raised if the engine cannot continue; its message states why and what to do. Finished work is kept."""
 
 
 @dataclass(frozen=True)
 class Happening:
-    """A report of an engine: a task ``started``, was ``lost`` (its worker died; it runs again) or ``finished``."""
+    """A report from an engine: a task ``started``, was ``lost`` (its worker died, so it runs again) or ``finished``."""
 
     kind: str
     task: Task
@@ -60,7 +60,7 @@ Engine = Callable[[Sequence[Task], Work], Generator[Happening, None, None]]
 
 
 def guarded(work: Work, cell: Cell) -> Record:
-    """Run a cell; any exception becomes a failed record."""
+    """Run a cell and return its record; any exception becomes a failed record."""
     from threadpoolctl import threadpool_limits
 
     try:
@@ -70,7 +70,7 @@ def guarded(work: Work, cell: Cell) -> Record:
         place = traceback.extract_tb(error.__traceback__)[-1]
         message = f"{type(error).__name__}: {error} ({os.path.basename(place.filename)}:{place.lineno})"
         if isinstance(error, MemoryError):
-            message += "; with fewer --workers, each has more memory"
+            message += "; use fewer --workers, so that each has more memory"
         return Record(cell.key, "failed", error=message)
 
 
@@ -83,7 +83,7 @@ def _on_dask(work: Work, version: str, cell: Cell) -> Record:
 
 
 def _forget_names() -> None:
-    """Clear Dask's cache of the last 100,000 task names in workers and scheduler, half a kilobyte each."""
+    """Clear Dask's cache of the last 100,000 task names, which take half a kilobyte each, in a worker or scheduler."""
     from dask.utils import key_split
 
     if key_split.cache_info().currsize > WINDOW:
@@ -96,7 +96,7 @@ def _killed(cell: Cell, how: str) -> Record:
 
 
 def _serve(connection: Connection, work: Work) -> None:
-    """The main loop of a worker: cells in, records out, until the driver ends."""
+    """Run the main loop of a worker, which receives cells and sends records until the driver ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
     driver = multiprocessing.parent_process()
 
@@ -112,7 +112,7 @@ def _serve(connection: Connection, work: Work) -> None:
 
 
 class _Worker:
-    """One process and the pipe to it."""
+    """A worker process and the pipe to it."""
 
     def __init__(self, work: Work) -> None:
         # Spawned, not forked: a fork may copy a lock of the BLAS threads while it is held.
@@ -142,7 +142,7 @@ class _Worker:
 
 @dataclass(frozen=True)
 class Local:
-    """Processes on this machine."""
+    """Worker processes on this machine."""
 
     workers: int = 1
 
@@ -189,9 +189,9 @@ class Local:
 
 @dataclass(frozen=True)
 class Dask:
-    """A Dask cluster of your own, which reruns the cell of a killed worker by itself.
+    """Your own Dask cluster, which itself reruns the cell of a killed worker.
 
-    Workers on other machines need the same closecall and the data directory under the same path.
+    Workers on other machines need the same version of closecall, and the data directory under the same path.
     """
 
     address: str  # of a scheduler, such as ``tcp://host:8786``
@@ -210,12 +210,12 @@ class Dask:
                     yield happening
             if todo:
                 patience = PATIENCE
-                detail = f"the Dask scheduler went away with {len(todo)} cells to go; waiting for it"
+                detail = f"lost the Dask scheduler with {len(todo)} cells unfinished; waiting for it to return"
                 yield Happening("lost", next(iter(todo.values())), detail=detail)
 
 
 class _SchedulerGone(Exception):
-    """The connection to the scheduler is lost, with all its tasks."""
+    """The error raised if the connection to the scheduler and all its tasks are lost."""
 
 
 def _connect(distributed: Any, where: str, patience: float) -> Any:
@@ -242,7 +242,7 @@ def _stream(distributed: Any, client: Any, tasks: Sequence[Task], work: Work) ->
     for suspect in suspects:
         for task, found in _submit(distributed, client, [suspect], work):
             if isinstance(found, distributed.KilledWorker):
-                found = _killed(task.cell, "on Dask, even when it ran alone")
+                found = _killed(task.cell, "on Dask, even when the cell ran alone")
             elif not isinstance(found, Record):
                 found = Record(task.cell.key, "failed", error=f"on Dask: {type(found).__name__}: {found}")
             yield Happening("finished", task, found)
@@ -286,7 +286,7 @@ def _submit(
 
 
 def _ends(client: Any, seconds: float = 2.0) -> bool:
-    """Return whether the connection is lost; the first sign may be a result that cannot be fetched."""
+    """Return whether the connection is lost, of which the first sign may be a result that cannot be fetched."""
     end = time.monotonic() + seconds
     while client.status == "running" and time.monotonic() < end:
         time.sleep(0.05)
@@ -294,7 +294,7 @@ def _ends(client: Any, seconds: float = 2.0) -> bool:
 
 
 def _next(ready: queue.SimpleQueue[Any], client: Any) -> Any:
-    """Return the next finished future; a scheduler that shuts down leaves its futures pending, so it is checked."""
+    """Return the next finished future and check the scheduler, because its futures stay pending if it shuts down."""
     while True:
         with contextlib.suppress(queue.Empty):
             return ready.get(timeout=2)

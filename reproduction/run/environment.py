@@ -13,7 +13,7 @@ _PACKAGES = ("closecall", "numpy", "scipy", "scikit-learn", "torch", "pandas", "
 
 
 def environment() -> dict[str, Any]:
-    """Return versions, cores, BLAS, kind of kernel and git revision, which are stored with every run."""
+    """Return the versions, cores, BLAS, kind of kernel and git revision, which are stored with every run."""
     from threadpoolctl import threadpool_info
 
     from closecall.solvers.compiled import LIBRARY

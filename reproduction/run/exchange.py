@@ -1,4 +1,4 @@
-"""Export stores to folders of compact files and import them: finished cells can be shared and are never run twice.
+"""Export and import of stores as folders of compact files, so that finished cells can be shared and never run twice.
 
 A folder holds files of cells (``*.csv.gz``, see :mod:`reproduction.run.compact`) and ``runs.json``: the requests, where
 they ran, the available data sets, and the number of cells in each file. The same store always gives the same bytes.
@@ -29,7 +29,7 @@ Run = dict[str, Any]
 
 
 def command_line(arguments: Sequence[str]) -> list[str]:
-    """Return a run's arguments without those specific to its machine.
+    """Return the arguments of a run without those that are specific to its machine.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def without_folders(text: str) -> str:
 def export_store(store: Store, folder: Path) -> list[Path]:
     """Write the finished cells of a store and return the paths.
 
-    If the folder has cells that the store does not have, which would be lost, nothing is written.
+    Nothing is written if the folder has cells that the store does not have, because they would be lost.
     """
     runs = _public_runs(store)
     place = {run: i for i, entry in enumerate(runs) for run in entry["ids"]}
@@ -68,7 +68,7 @@ def export_store(store: Store, folder: Path) -> list[Path]:
     lost = sum(line.cell.key not in written for line in read_folder(folder)[0]) if (folder / RUNS).exists() else 0
     if lost:
         raise ValueError(
-            f"{folder} holds {lost} cells that this store does not have; `closecall import {folder}` first, or "
+            f"{folder} contains {lost} cells that this store does not have; run `closecall import {folder}` first, "
             "choose another folder"
         )
     records = store.records(cell.key for cell in cells)
@@ -108,7 +108,7 @@ def _public_job(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _runs_text(runs: Sequence[Run], counts: dict[str, int], failures: dict[str, str]) -> str:
-    """Jobs, data sets and holes are written once and referred to by number, because many runs share them."""
+    """Jobs, data sets and holes are written only once and referred to by number, because many runs share them."""
     shared: dict[str, dict[str, int]] = {"jobs": {}, "sizes": {}, "holes": {}}
 
     def point(kind: str, content: Any) -> int:
@@ -128,7 +128,7 @@ def _runs_text(runs: Sequence[Run], counts: dict[str, int], failures: dict[str, 
 
 
 def read_folder(folder: Path) -> tuple[list[Line], list[Run], dict[str, str]]:
-    """Return finished cells, runs, and why other cells failed (by key); raise ``CompactError`` if files are damaged."""
+    """Return the finished cells, the runs, and reasons for failed cells (by key); damage raises ``CompactError``."""
     budget = Budget()
     try:
         with (folder / RUNS).open("rb") as file:
@@ -158,12 +158,12 @@ def _read_file(path: Path, count: object, runs: int, budget: Budget) -> list[Lin
     except CompactError as error:
         raise CompactError(f"{path}, {error}") from None
     if len(found) != count:
-        raise CompactError(f"{path} has {len(found)} cells, but {RUNS} says {count}")
+        raise CompactError(f"{path} has {len(found)} cells, not {count} as in {RUNS}")
     return found
 
 
 def _read_runs(content: dict[str, Any]) -> list[Run]:
-    """Return the runs with their jobs, data sets and holes in place of numbers."""
+    """Return the runs with their jobs, data sets and holes instead of numbers."""
     if content["format"] != FORMAT:
         raise ValueError(f"format {content['format']!r}, but this version of closecall reads {FORMAT}")
     jobs = []
@@ -175,7 +175,7 @@ def _read_runs(content: dict[str, Any]) -> list[Run]:
 
 
 def import_folder(folder: Path, store: Store) -> tuple[int, int]:
-    """Add all cells of a folder to a store, or none; return how many were added, and how many it already had.
+    """Add all cells of a folder to a store, or none; return how many were added and how many it already had.
 
     Cells already finished in the store stay as they are, compact or complete; failed ones are replaced.
     """

@@ -1,4 +1,4 @@
-"""A request -> jobs: the available data sets are fetched and checksummed once, before any worker starts."""
+"""Jobs from a request: the data sets are fetched and checksummed once, before any worker starts."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The name of its folder: the target, and the suites if they are not the target's own."""
+        """The name of the job's folder: the target, and the suites if they are not those of the target."""
         return self.target.name if self.suites == self.target.suites else f"{self.target.name}-{'-'.join(self.suites)}"
 
     def tasks(self) -> list[Task]:
-        """Return its cells with their costs, largest first."""
+        """Return the cells of the job with their costs, largest first."""
         return plan.cells_for(self.target, self.sizes, self.options)
 
     def cells(self) -> list[Cell]:
-        """Return its cells in the order of the suite."""
+        """Return the cells of the job in the order of the suite."""
         place = {size.name: i for i, size in enumerate(self.sizes)}
         return sorted((task.cell for task in self.tasks()), key=lambda cell: (place[cell.dataset], cell.split))
 
@@ -52,7 +52,7 @@ class Job:
         return min(self.options.splits, self.target.most_splits)
 
     def described(self) -> tuple[str, ...]:
-        """Return its options in words, in a fixed order."""
+        """Return the options of the job in words, in a fixed order."""
         given = self.options
         steps = " and ".join(dict.fromkeys(str(plan.steps_for(self.target, given, model)) for model in self.models))
         if "network" in self.models:
@@ -76,7 +76,7 @@ class Job:
         )
 
     def united(self, other: Job) -> Job:
-        """Return this job, extended by the data sets of an earlier one that it lacks."""
+        """Return this job, extended by those data sets of an earlier job that it lacks."""
         mine = {(size.suite, size.name) for size in self.sizes}
         sizes = (*self.sizes, *(size for size in other.sizes if (size.suite, size.name) not in mine))
         names = {size.name for size in sizes}
@@ -84,11 +84,11 @@ class Job:
         return replace(self, sizes=in_order(sizes, self.suites), holes=tuple(holes))
 
     def unfinished(self, done: set[str]) -> set[str]:
-        """Return the data sets with cells that are not done."""
+        """Return the data sets that have unfinished cells."""
         return {cell.dataset for cell in self.cells() if cell.key not in done}
 
     def as_json(self) -> dict[str, Any]:
-        """Return the content that :func:`from_json` reads, so that a report does not need the data."""
+        """Return the content for :func:`from_json`, so that a report does not need the data."""
         sizes, holes = ([asdict(each) for each in found] for found in (self.sizes, self.holes))
         named = {"target": self.target.name, "suites": self.suites, "options": asdict(self.options)}
         return {**named, "sizes": sizes, "holes": holes}
@@ -122,8 +122,9 @@ def prepare(
 ) -> list[Job]:  # fmt: skip
     """Find the data sets of the targets, fetch the missing ones if ``download``, and checksum them.
 
-    ``suite`` replaces the targets' own. ``only`` restricts it to data sets with these names or titles; a name with a
-    source, or a path, that is in no suite is added. ``tell`` is called with the name of each set before it is read.
+    ``suite`` replaces the suites of the targets. ``only`` restricts them to data sets with these names or titles. A
+    path, or a name with a source, is added if it is in no suite. ``tell`` is called with the name of each set before it
+    is read.
 
     Examples
     --------

@@ -33,7 +33,7 @@ class Record:
 
 
 def pack(rows: Array) -> bytes:
-    """Pack rows as a compressed npz: about 20 bytes for each row.
+    """Pack rows as a compressed npz file, with about 20 bytes for each row.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def pack(rows: Array) -> bytes:
 
 
 def unpack(data: bytes) -> Array:
-    """Return the rows that :func:`pack` packed, without pickle, from at most ``MAX_RECORD`` bytes."""
+    """Return the rows that :func:`pack` packed, without pickle and from at most ``MAX_RECORD`` bytes."""
     budget = Budget(MAX_RECORD)
     columns = read_arrays(io.BytesIO(data), budget)
     names = ROW.names or ()
@@ -55,7 +55,7 @@ def unpack(data: bytes) -> Array:
     if not {*names} <= {*columns} or any(
         columns[name].shape != (count,) or columns[name].dtype.kind != ROW[name].kind for name in names
     ):
-        raise ArchiveError("it does not hold the columns of a record")
+        raise ArchiveError("it does not contain the columns of a record")
     budget.spend(count * ROW.itemsize)
     rows = np.empty(count, ROW)
     for name in names:

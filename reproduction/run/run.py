@@ -1,4 +1,4 @@
-"""The driver: runs the cells that the store lacks, stores records as they arrive and yields progress events."""
+"""The driver, which runs the cells that are not in the store, stores their records and yields progress events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .store import Store
 
 @dataclass(frozen=True)
 class Event:
-    """A report of the driver."""
+    """A report from the driver."""
 
     kind: str  # planned, started, lost (a worker died, its cell runs again), done, failed or finished
     cell: Cell | None
@@ -36,7 +36,7 @@ class Event:
 
 
 class _Progress:
-    """Counts, and the time left as predicted from the costs."""
+    """The counts, and the remaining time as predicted from the costs."""
 
     def __init__(self, tasks: Sequence[Task], todo: Sequence[Task]) -> None:
         self.total = len(tasks)

@@ -1,4 +1,4 @@
-"""The tables of a result store: how they are created and upgraded, and which schema a file has."""
+"""The tables of a result store: their creation, their upgrades, and the detection of the schema of a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCHEMA_VERSION = len(_UPGRADES)
 
 
 def connect(path: Path, mode: str, timeout: float = 30) -> sqlite3.Connection:
-    """Connect to a file in the mode ``ro``, ``rwc`` (create it) or ``immutable`` (no one writes to it)."""
+    """Connect to a file in the mode ``ro``, ``rwc`` (it may be created) or ``immutable`` (no process writes to it)."""
     how = "immutable=1" if mode == "immutable" else f"mode={mode}"
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, timeout=timeout, isolation_level=None)
     connection.execute("PRAGMA trusted_schema = OFF")
@@ -37,7 +37,7 @@ def connect(path: Path, mode: str, timeout: float = 30) -> sqlite3.Connection:
 
 
 def upgrade(connection: sqlite3.Connection, version: int) -> None:
-    """Upgrade a store from a schema (0: an empty file) to the current one, within the caller's transaction."""
+    """Upgrade a store from a schema (0 for an empty file) to the current one, within the caller's transaction."""
     for step in range(version, SCHEMA_VERSION):
         for statement in _UPGRADES[step]:  # one by one: executescript would commit the transaction
             connection.execute(statement)
@@ -45,7 +45,7 @@ def upgrade(connection: sqlite3.Connection, version: int) -> None:
 
 
 def version_of(connection: sqlite3.Connection) -> int | str:
-    """Return the schema of a file that closecall wrote (0: it is empty), or a description of what it is instead.
+    """Return the schema of a file that closecall wrote (0 if it is empty), or a description of any other file.
 
     Examples
     --------

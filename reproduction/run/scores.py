@@ -1,4 +1,4 @@
-"""From records to arrays: the rows chosen on every split of every complete data set, and the data sets left out."""
+"""Arrays from records: the rows chosen on every split of every complete data set, and the data sets left out."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def title(dataset: str) -> str:
 
 
 class Results(Protocol):
-    """A source of finished records: a store, or files exported from one."""
+    """A source of finished records: a store, or the files exported from one."""
 
     def done(self) -> set[str]: ...
 
@@ -98,14 +98,14 @@ class Scores:
         return self.values["test"].shape[-1]
 
     def pairs(self, loss: str, test: str = "") -> dict[tuple[str, str], Pair]:
-        """Return every ordered pair (base, better) of methods, by the protocol's own test or that of another."""
+        """Return every ordered pair (base, better) of methods, by the test of the protocol or of another one."""
         key = loss, test or self.protocol
         if key not in self._compared:
             self._compared[key] = compare(self.test(loss, self.methods), self.methods, key[1])
         return self._compared[key]
 
     def where(self, loss: str) -> dict[str, str]:
-        """Return the first fields of a record about one loss."""
+        """Return the first fields of a record for one loss."""
         return {"protocol": self.protocol, "model": self.model, "loss": loss}
 
     def chosen(self, loss: str) -> Array:
@@ -113,7 +113,7 @@ class Scores:
         return np.median(self.of("k", loss, ("close_decay",)), axis=-1)[:, 0]
 
     def test(self, loss: str, methods: Sequence[str] = METHODS) -> Array:
-        """Return test accuracies (datasets, methods, splits)."""
+        """Return the test accuracies (datasets, methods, splits)."""
         return self.of("test", loss, methods)
 
     def of(self, what: str, loss: str, methods: Sequence[str] = METHODS) -> Array:
@@ -122,7 +122,7 @@ class Scores:
 
 
 class Archive:
-    """Finished results; each record is unpacked once, and the same cells are gathered once for all sections."""
+    """Finished results; each record is unpacked once, and scores of the same cells are gathered only once."""
 
     def __init__(self, results: Results) -> None:
         self.results, self.done, self.failures = results, results.done(), results.failures()
@@ -142,7 +142,7 @@ class Archive:
     def gather(self, cells: Sequence[Cell], holes: Sequence[Hole] = ()) -> list[Scores]:
         """Return :class:`Scores` for each (protocol, model) of cells with the same start and contamination.
 
-        Data sets with a missing or failed cell become holes, in addition to the given ones.
+        Data sets with a missing or failed cell are added to the given holes.
         """
         key = tuple(cells), tuple(holes)
         if key not in self._gathered:
@@ -181,4 +181,4 @@ class Archive:
         if failed:
             return Hole(name, f"{len(failed)} of {len(cells)} cells failed, e.g. {failed[0]}")
         left = sum(cell.key not in self.done for cell in cells)
-        return Hole(name, f"{left} of {len(cells)} cells not run")
+        return Hole(name, f"{left} of {len(cells)} cells have not been run")

@@ -2,7 +2,7 @@
 
 Only the driver writes, in one transaction for each record, so a driver killed at any moment leaves every finished cell
 complete and no others. Readers (status, report) can work at any time: the file is in WAL mode. A second driver is
-rejected: the lock is another, empty database in an exclusive transaction, which the operating system releases when the
+rejected. The lock is an exclusive transaction on another, empty database; the operating system releases it when the
 driver ends for any reason. Every record and run has a digest, so damage is detected when the store is opened.
 """
 
@@ -57,11 +57,11 @@ WHERE status = 'failed'
 
 
 class StoreError(ValueError):
-    """The store cannot be used; the message states why and what to do."""
+    """The error raised if the store cannot be used; its message states why and what to do."""
 
 
 class StoreFault(StoreError, RunError):
-    """The store stopped working during a run: finished work is kept; the same command resumes."""
+    """The error raised if the store stops working during a run; the same command resumes the run."""
 
 
 class Store:
@@ -143,7 +143,7 @@ class Store:
         return found
 
     def _check(self) -> None:
-        """Reject a store that was changed outside closecall."""
+        """Raise an error if the store was changed by anything other than closecall."""
         found = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         wrong = "" if found == ("ok",) else found[0].splitlines()[-1]
         if not wrong:
@@ -169,13 +169,13 @@ class Store:
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             detail = " ".join(str(error).split())[:200]
             raise StoreError(
-                f"{self.path} holds data that closecall does not write ({detail}); it was changed or forged: use "
+                f"{self.path} contains data that closecall does not write ({detail}), so it was changed or forged: use "
                 "another store, or run `closecall reproduce` with another --out"
             ) from error
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Write all or nothing; a failing disk raises :class:`StoreFault`. Nested transactions join the outer one."""
+        """Write all or nothing; a failing disk raises :class:`StoreFault`. A nested transaction joins the outer one."""
         if self._connection.in_transaction:
             yield
             return
@@ -189,7 +189,7 @@ class Store:
                     self._connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error) and self.write:
                 why = _explain(error, self.path)
-                raise StoreFault(f"{why}; finished work is kept; the same command resumes") from error
+                raise StoreFault(f"{why}; finished work is kept; the same command resumes the run") from error
             raise
 
     def begin_run(self, request: dict[str, Any], environment: dict[str, Any]) -> None:
@@ -220,7 +220,7 @@ class Store:
             self._connection.execute(_WRITE, [*values, self._run, time.time(), digest(values)])
 
     def keep(self, name: str, steps: int, content: Any) -> None:
-        """Store results that have no cells, such as Figure 1."""
+        """Store results that have no cells, such as those of Figure 1."""
         with self.transaction():
             values = [f"solved {name} {steps}", json.dumps(content)]
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
@@ -236,7 +236,7 @@ class Store:
         return {key for (key,) in self._rows("SELECT key FROM records WHERE status = 'done'")}
 
     def failures(self) -> dict[str, str]:
-        """Return key -> reason for failed cells."""
+        """Return the reason for each failed cell, by key."""
         return dict(self._rows("SELECT key, error FROM records WHERE status = 'failed'"))
 
     def cells(self) -> list[Cell]:
@@ -257,15 +257,15 @@ class Store:
                 yield Record(key, "done", content, parts, features, seconds, "", texts, run in compact)
 
     def written_by(self) -> dict[str, int]:
-        """Return key -> the run that wrote it, for finished cells."""
+        """Return the run that wrote each finished cell, by key."""
         return dict(self._rows("SELECT key, run FROM records WHERE status = 'done'"))
 
     def compact_runs(self) -> set[int]:
-        """Return the imported runs, whose records hold only the chosen rows."""
+        """Return the imported runs; their records contain only the chosen rows."""
         return {run for (run,) in self._rows("SELECT id FROM runs WHERE json_extract(request, '$.compact')")}
 
     def runs(self) -> list[dict[str, Any]]:
-        """Return every run: when, what was requested, where, and how many records it wrote."""
+        """Return every run with its time, its request, its environment and the number of records it wrote."""
         query = """SELECT id, started, finished, request, environment,
                    (SELECT count(*) FROM records WHERE run = runs.id) FROM runs ORDER BY id"""
         names = ("id", "started", "finished", "request", "environment", "records")

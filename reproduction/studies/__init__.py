@@ -1,6 +1,6 @@
 """Experiments beyond the paper's tables: ``python -m reproduction.studies NAME`` from the project's root.
 
-Each can be resumed: its results are in its own store (``--raw FOLDER``), which has the same format as that of the
-tables. From the store it writes one small CSV file, and from that file alone its page and figure. ``--page``
-regenerates the page without running anything.
+An experiment can be resumed, because its results are in a store of its own (``--raw FOLDER``), which has the same
+format as the store of the tables. It writes one small CSV file from the store, and its page and figure from that file
+alone. ``--page`` regenerates the page without running anything.
 """

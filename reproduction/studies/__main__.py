@@ -17,12 +17,12 @@ NAMES = ("classifiers", "referee", "level", "strength", "dirt")
 
 
 def experiment(name: str) -> Experiment:
-    """Return the experiment of that name, importing only the modules it needs."""
+    """Return the experiment with the given name, importing only the modules that it needs."""
     return importlib.import_module(f".{name}", __package__).EXPERIMENT
 
 
 def publish(found: Experiment, settings: Settings, *, page_only: bool = False) -> Path:
-    """Write the table, unless only the page is requested, and from the table the figure and page."""
+    """Write the table (unless only the page is requested), and then the figure and the page from the table."""
     folder = settings.out / "beyond"
     csv = folder / f"{found.name}.csv"
     if not page_only:
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--max-values", type=int, default=Settings.max_values, help="largest rows x columns")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time; rerun to continue")
     parser.add_argument("--page", action="store_true", help="write the page from the existing table")
-    parser.add_argument("--table", action="store_true", help="write table and page from the stored results")
+    parser.add_argument("--table", action="store_true", help="write the table and the page from the stored results")
     parser.add_argument("--workers", type=int, default=Settings.workers, help="processes")
     given = parser.parse_args(arguments)
     for name in NAMES if "all" in given.names else given.names:

@@ -50,7 +50,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment: how it runs, how its results become a table, and the values on its page, if it has one."""
+    """An experiment: functions that run it, make a table of its results, and return the values for any page."""
 
     name: str
     run: Callable[[Settings], None]
@@ -67,8 +67,8 @@ def resume(
 ) -> int:
     """Run ``work(key)`` for every key that the study's store does not have yet; return how many were done.
 
-    The store and its driver are those of the tables: a key is the name of a cell, its result is the record's note.
-    A key that fails is reported and tried again the next time.
+    The store and its driver are those of the tables: a key is the name of a cell, and its result is a note of the
+    record. A key that fails is reported, and it is tried again the next time.
     """
     store_path(settings, name).parent.mkdir(parents=True, exist_ok=True)
     tasks = [Task(_cell(name, key), 1.0) for key in keys]
@@ -163,9 +163,9 @@ def mean_error(values: Sequence[float] | Array) -> tuple[float, float]:
 
 
 def summarise(records: Sequence[Row], base: str, methods: Sequence[str], test_over_train: float = 1 / 3) -> list[Row]:
-    """Return a row for each (set, method), over the splits on which both the method and the base ran.
+    """Return a row for each (set, method), over the splits on which both the method and the base were run.
 
-    Records have ``set``, ``split``, ``method``, ``accuracy`` and ``seconds``; ``test_over_train`` is for Nadeau &
+    Records have ``set``, ``split``, ``method``, ``accuracy`` and ``seconds``; ``test_over_train`` is used in Nadeau &
     Bengio's test. Rows have accuracies and gains over the base in percent, their standard errors over the splits, and
     p-values that are not corrected for multiple tests.
 
@@ -285,7 +285,7 @@ def of_sets(count: float, total: float) -> str:
 
 
 def save_chart(chart: Any, path: Path) -> None:
-    """Save an Altair chart as SVG on white, which is readable on a dark page too."""
+    """Save an Altair chart as SVG on a white background, so that it is also readable on a dark page."""
     from closecall.report.charts import draw, specification
     from reproduction.pages.svg import slim
 
@@ -294,7 +294,7 @@ def save_chart(chart: Any, path: Path) -> None:
 
 
 def interval_chart(rows: Sequence[Row], title: str) -> Any:
-    """Draw a dot and an interval (``label``, ``mean``, ``low``, ``high``) for each row, in order."""
+    """Draw a dot and an interval for each row (``label``, ``mean``, ``low``, ``high``), in the given order."""
     import altair as alt
 
     values = [{name: row[name] for name in ("label", "mean", "low", "high")} for row in rows]
@@ -308,7 +308,7 @@ def interval_chart(rows: Sequence[Row], title: str) -> Any:
 
 
 def page_of(name: str, values: Row) -> str:
-    """Return the page of a study with the values filled in, and how it was made."""
+    """Return the page of a study with the values filled in and a line on how it was made."""
     text = (Path(__file__).with_name("pages") / f"{name}.md").read_text(encoding="utf-8")
     made = (
         f"---\n\nThis page was made by `python -m reproduction.studies {name}` from "
@@ -337,7 +337,7 @@ def overall_table(found: Sequence[Row], labels: dict[str, str], base: str) -> st
 
 
 def per_set_table(rows: Sequence[Row], methods: Sequence[str], labels: dict[str, str], base: str) -> str:
-    """Return the accuracy of the base with its standard error and the gains of the others, for each data set."""
+    """Return a table of every data set: the accuracy of the base with its standard error, and the others' gains."""
     at = {(row["set"], row["method"]): row for row in rows}
     others = [method for method in methods if method != base]
     lines = []

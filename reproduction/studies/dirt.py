@@ -1,4 +1,4 @@
-"""Seven kinds of contaminated training rows: squashing, close-k and their rivals on forty sets, scored on clean rows.
+"""A study of squashing, close-k and their rivals on forty sets, with seven kinds of contaminated training rows.
 
 Sets, contaminations, methods and settings were fixed before the run. Only the bounds of ``SquashingScaler`` had been
 tuned, on half of these sets, for logistic regression.
@@ -84,7 +84,7 @@ KINDS: dict[str, Dirt] = {
 
 
 class Clipped(FunctionTransformer):  # type: ignore[misc]
-    """Clips columns at three robust deviations."""
+    """A transformer that clips columns at three robust deviations."""
 
     def fit(self, X: Array, y: Any = None) -> Clipped:
         self.center_, self.scale_ = robust_scale(X)
@@ -99,7 +99,7 @@ def _logistic() -> Any:
 
 
 class Kept:
-    """Logistic regression on the standardised rows that a filter keeps."""
+    """Logistic regression that is fitted to the standardised rows that a filter keeps."""
 
     def __init__(self, judge: Callable[[Array, Array], Array]) -> None:
         self.judge = judge
@@ -179,13 +179,13 @@ def run(settings: Settings) -> None:
 
 
 def interval(values: Array) -> tuple[float, float, float]:
-    """Return the mean over sets and its 95 % interval."""
+    """Return the mean over the sets and its 95 % interval."""
     half = student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
     return float(values.mean()), float(values.mean() - half), float(values.mean() + half)
 
 
 def table(settings: Settings) -> list[Row]:
-    """Return a row for each kind and method over the sets; also write a table of every set."""
+    """Return a row for each kind and method over the sets, and write a table with every set."""
     lines = common.with_enough(lines_of(settings, "dirt"), settings.splits)
     rows = []
     for kind in KINDS:
@@ -207,7 +207,7 @@ def table(settings: Settings) -> list[Row]:
 
 
 def summary(rows: Sequence[Row]) -> list[Row]:
-    """Return mean gains with 95 % intervals over LogisticRegressionCV, over squashed LR, and over a forest."""
+    """Return the mean gains over LogisticRegressionCV, over squashed LR and over a forest, with 95 % intervals."""
     values, plain, found = _values(rows), _values(rows, LOGIC), []
     for kind in KINDS:
         for method in METHODS:

@@ -12,7 +12,7 @@ TROUBLES = ("clean", "far rows", "one class flipped", "flipped")
 
 
 def generated(seed: int) -> tuple[Array, Array, Array, Array]:
-    """Return 120 to 600 training rows, contaminated in three out of four tables, and 3000 test rows, with labels."""
+    """Return 120 to 600 training rows (contaminated in three out of four tables) and 3000 test rows, with labels."""
     rng = np.random.default_rng([seed, TESTS])
     rows, trouble = int(rng.choice([120, 200, 350, 600])), TROUBLES[seed % 4]
     total, seeds = rows + TESTS, int(rng.integers(1 << 31))

@@ -1,8 +1,8 @@
 """How often a guard replaces its baseline when there is nothing to gain, and what gain it reports.
 
-Labels are noise, unrelated to the columns. Challengers are fixed rules (the sign of a column, which learns nothing and
-has a true gain of exactly 0), classifiers that learn, thresholds, and close-k. Rows are independent, or dependent
-through groups, time, copies, or two kinds of groups at once.
+The labels are noise that is unrelated to the columns. Challengers are fixed rules (the sign of a column, which learns
+nothing and has a true gain of exactly 0), classifiers that learn, thresholds, and close-k. Rows are either independent
+or dependent through groups, time, copies, or two kinds of groups at once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Runs = list[list[list[Any]]]
 
 
 class Rule(ClassifierMixin, BaseEstimator):
-    """Predicts the sign of a column, without any training."""
+    """A classifier that predicts the sign of a column, without any training."""
 
     def __init__(self, column: int = 0) -> None:
         self.column = column
@@ -101,21 +101,21 @@ def series(rng: np.random.Generator, columns: int, rows: int = 400, memory: floa
 
 
 def copied(rng: np.random.Generator, columns: int) -> Data:
-    """Return a hundred rows, four times each."""
+    """Return four copies of each of a hundred rows."""
     X, y, _ = plain(rng, columns, 100)
     order = rng.permutation(np.tile(np.arange(100), 4))
     return X[order], y[order], {}
 
 
 def panel(rng: np.random.Generator, columns: int) -> Data:
-    """Return twenty members observed twenty times each: autocorrelated series around a mean of their own."""
+    """Return twenty members, each observed twenty times: an autocorrelated series around the member's own mean."""
     pieces = [series(rng, columns, 20) for _ in range(20)]
     X = np.concatenate([piece[0] + rng.normal(size=columns) for piece in pieces])
     return X, np.concatenate([piece[1] for piece in pieces]), {"groups": np.repeat(np.arange(20), 20)}
 
 
 def crossed(rng: np.random.Generator, columns: int) -> Data:
-    """Return twenty users by twenty items, both of which have effects and are groups."""
+    """Return one row for each of twenty users and twenty items; both have effects, and both are groups."""
     user, item = np.divmod(np.arange(400), 20)
     both = rng.normal(size=(20, columns + 1))[user] + rng.normal(size=(20, columns + 1))[item]
     both += 0.5 * rng.normal(size=both.shape)
@@ -123,7 +123,7 @@ def crossed(rng: np.random.Generator, columns: int) -> Data:
 
 
 def recognised(both: bool, rng: np.random.Generator, columns: int) -> Data:
-    """Return twenty times of twenty members, which alone decide columns and label; both are groups, or members only."""
+    """Return twenty rows of each of twenty members, who decide columns and label; times may be groups as well."""
     time, member = np.divmod(np.arange(400), 20)
     rows = rng.normal(size=(20, columns + 1))[member] + 0.3 * rng.normal(size=(400, columns + 1))
     groups = np.column_stack([time, member]) if both else member
@@ -205,7 +205,7 @@ CASES = _cases()
 
 
 def run_one(key: Row) -> Row:
-    """Return the guard's comparisons in a batch of runs."""
+    """Return the comparisons that the guard makes in a batch of runs."""
     case, found = CASES[key["case"]], []
     for seed in range(BATCH * key["batch"], BATCH * (key["batch"] + 1)):
         rng = np.random.default_rng([seed, zlib.crc32(key["case"].encode())])
@@ -223,7 +223,7 @@ def run_one(key: Row) -> Row:
 
 
 def judged(judge: GuardedClassifierCV, X: Array, y: Array, params: dict[str, Any]) -> Comparison:
-    """Return the comparison that a referee of rules reports; rules learn nothing, so no fit is needed."""
+    """Return the comparison that a referee of rules reports; no fit is needed, because rules learn nothing."""
     groups, weights = params.get("groups"), params.get("sample_weight", np.ones(len(y)))
     right = ((X > 0) == (y[:, None] == y.max())).T
     divisions = []
@@ -250,7 +250,7 @@ def runs_of(settings: Settings) -> dict[str, Runs]:
 
 
 def passed(runs: Runs, guard: float) -> list[bool]:
-    """Return for each run whether a guard accepts a challenger."""
+    """Return, for each run, whether a guard accepts a challenger."""
     return [any(left(step, guard) for step in steps) for steps in runs]
 
 
@@ -261,7 +261,7 @@ def left(step: Sequence[Any], guard: float) -> bool:
 
 
 def table(settings: Settings) -> list[Row]:
-    """Return a row for each case that was run; if only some were asked for, the others keep their published rows."""
+    """Return a row for each case that was run; if only some were requested, the others keep their published rows."""
     stored, ran = settings.out / "beyond" / "level.csv", runs_of(settings)
     kept = {row["case"]: row for row in read_csv(stored)} if settings.sets and stored.exists() else {}
     return [summary(name, ran[name]) if name in ran else kept[name] for name in CASES if name in ran or name in kept]

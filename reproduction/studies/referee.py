@@ -1,4 +1,4 @@
-"""Is the guarded choice among any classifiers worth it? ``GuardedClassifierCV`` on PMLB sets, and on noise."""
+"""Is the guarded choice among any classifiers worth it? ``GuardedClassifierCV`` is run on PMLB sets and on noise."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ METHODS = tuple(LABELS)
 
 
 class AllRows:
-    """A single split that trains and tests on every row, for forests, which are scored out of bag."""
+    """A single split that uses every row for training and testing, for forests, which are scored out of bag."""
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> list[tuple[Array, Array]]:
         rows = np.arange(len(X))
@@ -91,7 +91,7 @@ def spread(names: list[str], count: int = SETS) -> list[str]:
 
 
 def table_of(key: Row) -> tuple[Array, Array, Array, Array]:
-    """Return training rows and labels, test rows and labels of a PMLB set, a generated table, or noise (no tests)."""
+    """Return the training rows, their labels, the test rows and theirs, of a PMLB set, a generated table, or noise."""
     if "noise" in key:
         rng = np.random.default_rng([key["noise"], *SHAPE])
         X, y = rng.normal(size=SHAPE), rng.permutation(np.arange(SHAPE[0]) % 2)
@@ -107,7 +107,7 @@ def run_one(key: Row) -> Row:
 
 
 def outcomes(method: str, X: Array, y: Array, unseen: Array, truth: Array) -> Row:
-    """Return a contender's test accuracy, and the rows it predicts correctly in the referee's folds and fresh folds.
+    """Return a contender's test accuracy, and the rows that it predicts correctly in the referee's and in fresh folds.
 
     The table applies the guards to these outcomes.
     """
@@ -140,7 +140,7 @@ def of_members(tables: list[Row]) -> list[Row]:
 
 
 def tables_of(settings: Settings, store: str) -> list[Row]:
-    """Return every table on which all contenders ran: its key, their results, the best challenger and its gain."""
+    """Return the key of every table on which all contenders ran, their results, the best challenger and its gain."""
     found: dict[str, Row] = {}
     for line in lines_of(settings, store):
         key = {name: line[name] for name in ("name", "split", "generated", "noise") if name in line}
@@ -150,7 +150,7 @@ def tables_of(settings: Settings, store: str) -> list[Row]:
 
 
 def judged(row: Row) -> tuple[str, list[Any]]:
-    """Return the challenger that a referee would choose, and its comparison, from the stored outcomes."""
+    """Return the challenger that a referee would choose from the stored outcomes, and its comparison."""
     X, y = table_of(row)[:2]
     bits = [np.frombuffer(bytes.fromhex(row["of"][name]["right"]), np.uint8) for name in MEMBERS]
     right = np.array([np.unpackbits(each)[: 2 * len(y)].reshape(2, -1) for each in bits], dtype=bool)
@@ -199,7 +199,7 @@ def page(rows: list[Row], figure: Path) -> Row:
     others = " ".join(
         f"With {guard:g}, computed from the same fits, it is a point better on "
         f"{of_sets(at[name]['up'], at[name]['sets'])} sets and a point worse on "
-        f"{of_sets(at[name]['down'], at[name]['sets'])}, and on noise it leaves the baseline in "
+        f"{of_sets(at[name]['down'], at[name]['sets'])}, and on noise it replaces the baseline in "
         f"{_often(of_noise[name])}."
         for name, guard in OTHERS.items()
     )

@@ -1,8 +1,9 @@
-"""How strong a guard should be: the largest mean gain with at most one set in a hundred a point worse.
+"""How strong a guard should be: the rule wants the largest mean gain with at most one set in a hundred a point worse.
 
-Measured for the search and the referee on generated tables, clean and contaminated, and on half of the PMLB sets (those
-whose name has a SHA-256 that begins with an even byte), with splits of their own. The pages on the value of the guards
-use the other half. The table also shows how often a guard accepts pure noise, in the worst case of the level study.
+Gains are measured for the search and the referee on generated tables, clean and contaminated, and on half of the PMLB
+sets (those with names that have a SHA-256 beginning with an even byte). These splits are used nowhere else. The pages
+on the value of the guards use the other half. The table also shows how often a guard accepts pure noise, in the worst
+case of the level study.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def even(name: str) -> bool:
 
 
 def run_search(key: Row) -> Row:
-    """Return the gain of the search's best challenger over its baseline on test rows, and the guard's comparison."""
+    """Return the gain of the search's best challenger over the baseline on test rows, and the guard's comparison."""
     X, y, unseen, truth = table_of(key)
     values = []
     with warnings.catch_warnings():
@@ -80,7 +81,7 @@ def run(settings: Settings) -> None:
 
 
 def gains_of(settings: Settings, who: str) -> list[Row]:
-    """Return for every table its key, the challenger's gain on test rows, and the guard's comparison."""
+    """Return the key of every table, the challenger's gain on test rows, and the guard's comparison."""
     if who == "search":
         lines = lines_of(settings, "strength-search")
         return [line | {"won": line["gain"]} for line in lines]
@@ -90,7 +91,7 @@ def gains_of(settings: Settings, who: str) -> list[Row]:
 
 
 def table(settings: Settings) -> list[Row]:
-    """Return a row for each guard of the search and the referee; ``chosen`` marks those that the rule chooses."""
+    """Return a row for each guard of the search and of the referee; ``chosen`` marks those that the rule chooses."""
     drawn, found = runs_of(settings), list[Row]()
     for who in WHO:
         mine = gains_of(settings, who)

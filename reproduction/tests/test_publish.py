@@ -220,7 +220,7 @@ def test_numbers_in_pages_come_from_the_files(site: Path) -> None:
     assert "| paper | hinge | 3 of 3: 100% [29%, 100%] | 0 of 3: 0% [0%, 71%] | 25% / 0% |" in filled
     assert fill(page, site, filled) == filled
     for wrong in ("better on 12% of other sets, worse on 7.", 2 * text):
-        with pytest.raises(ValueError, match="must name text that is on the page once"):
+        with pytest.raises(ValueError, match="must contain text that occurs once on the page"):
             fill(page, site, wrong)
     for old, new in (("loss=hinge", "loss=none"), (" outcome=wins", ""), ("cells = [", "cells = ['a b', ")):
         claims.write_text(CLAIM.replace(old, new))

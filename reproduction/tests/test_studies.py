@@ -123,7 +123,7 @@ def test_pages_of_the_referees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "is 1.00 points below that of tuned RandomForest" in page
     assert "leaves the baseline in 3 of 20 runs (3.2% to 37.9%)" in page
     assert "With 2, computed from the same fits, it is a point better on 1 of 4 sets" in page
-    assert "on noise it leaves the baseline in 0 of 20 runs" in page
+    assert "on noise it replaces the baseline in 0 of 20 runs" in page
     assert "chooses among 11 penalties" in page
 
 

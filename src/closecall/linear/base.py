@@ -41,7 +41,7 @@ class OptimalityGap:
     gap : float
         The difference.
     proven : bool
-        Whether some classifier is known to attain ``lower_bound``.
+        Whether it is proven that some linear classifier attains ``lower_bound``.
     """
 
     errors: float
@@ -51,9 +51,10 @@ class OptimalityGap:
 
 
 def own_form(model: Any) -> str | None:
-    """Return the form of a logistic regression, "ovr" or "softmax", and None for all other models.
+    """Return the form of a logistic regression ("ovr" or "softmax"), or None for any other model.
 
-    For a search, this is the form of the model it chose. Two classes have one score, which counts as "ovr".
+    For a search, this is the form of the model that it chose. A model with two classes has one score and counts as
+    "ovr".
     """
     fitted = getattr(model, "best_params_", {}) if hasattr(model, "alphas") else vars(type(model)) | vars(model)
     loss, aggregate, moved = (fitted.get(name) for name in ("loss", "aggregate", "exact_intercept"))
@@ -84,7 +85,7 @@ def calibrators_of(model: Any) -> list[Array] | None:
 
 
 class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Methods of a classifier with ``coef_``, ``intercept_`` and ``classes_``."""
+    """Methods for a classifier with ``coef_``, ``intercept_`` and ``classes_``."""
 
     coef_: Array
     intercept_: Array
@@ -136,7 +137,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
     def decision_function(self, X: Any) -> Array:
-        """Return scores: positive for ``classes_[1]`` with two classes; with more, the largest score wins.
+        """Return scores. With two classes, a positive score means ``classes_[1]``; with more, the largest score wins.
 
         Parameters
         ----------
@@ -161,9 +162,9 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Array:
         """Return probabilities (samples, classes) of a calibrated model or of logistic regression.
 
-        A model of the average logistic loss is logistic regression, also if a search chose it; one-vs-rest
+        A model of the average logistic loss is logistic regression, even if a search chose it. One-vs-rest
         probabilities are normalised as in scikit-learn's OneVsRestClassifier. All other models need ``calibration``,
-        which is fitted on out-of-fold scores. A class that ``predict`` does not choose may have a probability above one
+        which is fitted to out-of-fold scores. A class that ``predict`` does not choose may have a probability above one
         half: close-k places its boundary where it makes few errors, not where the probability is one half.
         """
         scores = self.decision_function(X)
@@ -172,8 +173,9 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def boundary_distance(self, X: Any) -> Array:
         """Return the Euclidean distance to the decision boundary (samples,).
 
-        Signed for two classes (positive on the side of ``classes_[1]``); for more, the distance to the nearest point
-        at which another class would be predicted. Infinite if all coefficients are zero.
+        For two classes, the distance is positive on the side of ``classes_[1]`` and negative on the other. For more
+        classes, it is the distance to the nearest point at which another class would be predicted. It is infinite if
+        all coefficients are zero.
 
         Examples
         --------
@@ -198,7 +200,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def optimality_gap(self, X: Any, y: Any, sample_weight: Any = None, *, time_limit: float = 60.0) -> OptimalityGap:
         """Return the errors on (X, y) and a proven lower bound for all linear classifiers.
 
-        Only for two classes, and practical only for small problems.
+        This works only for two classes and is practical only for small problems.
 
         Parameters
         ----------
@@ -206,7 +208,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : array (samples,)
         sample_weight : array (samples,), optional
         time_limit : float
-            Seconds after which the best bound so far is returned.
+            The number of seconds after which the best bound found so far is returned.
 
         Returns
         -------
@@ -233,10 +235,10 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return OptimalityGap(errors, best.lower_bound, max(errors - best.lower_bound, 0.0), best.proven)
 
     def to_sklearn(self) -> LogisticRegression | OneVsRestClassifier | LinearSVC:
-        """Return a fitted scikit-learn model with the same predictions, for ONNX, PMML and the like.
+        """Return a fitted scikit-learn model with the same predictions, for tools such as ONNX and PMML.
 
-        A model that is logistic regression becomes a LogisticRegression, or a OneVsRestClassifier of them for
-        one-vs-rest. All others become a LinearSVC, which has no ``predict_proba``; a calibration is dropped.
+        A logistic regression becomes a LogisticRegression, or a OneVsRestClassifier of several if it is one-vs-rest.
+        Any other model becomes a LinearSVC, which has no ``predict_proba``; its calibration is dropped.
 
         Examples
         --------
@@ -259,7 +261,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._filled(plain, coef_=self.coef_, intercept_=self.intercept_, classes_=self.classes_)
 
     def _filled(self, plain: Any, **fitted: Array) -> Any:
-        """Return a scikit-learn model with these attributes and those that all models have."""
+        """Return a scikit-learn model with these attributes and those that all such models have."""
         common = {name: vars(self)[name] for name in ("n_features_in_", "feature_names_in_") if name in vars(self)}
         vars(plain).update(fitted, **common, n_iter_=np.atleast_1d(getattr(self, "n_iter_", 1)))
         return plain

@@ -1,6 +1,7 @@
-"""Probabilities from held-out scores: by Platt's sigmoid or by isotonic regression.
+"""Calibrate probabilities on held-out scores by Platt's sigmoid or by isotonic regression.
 
-A calibrator is a plain array, which can be saved: (2,) for a sigmoid (slope, offset), (2, knots) for isotonic.
+A calibrator is a plain array, which can be saved. Its shape is (2,) for a sigmoid (slope and offset) and (2, knots) for
+isotonic regression.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .training import Training
 
 
 def fit_sigmoid(scores: Array, positive: Array, mass: Array) -> Array:
-    """Return Platt's (slope, offset); his smoothed targets (Platt 1999) keep them finite for separable scores.
+    """Return Platt's (slope, offset); smoothed targets (Platt 1999) keep both finite for separable scores.
 
     Examples
     --------
@@ -53,7 +54,7 @@ CALIBRATIONS = {"sigmoid": fit_sigmoid, "isotonic": fit_isotonic}
 
 
 def probabilities(calibrators: Sequence[Array] | None, scores: Array) -> Array:
-    """Return probabilities (samples, classes), given scores (samples, 1) for two classes, else (samples, classes).
+    """Return probabilities (samples, classes), given scores (samples, 1) for two classes or (samples, classes).
 
     Each score has its own calibrator, and the results are divided by their sum. Without calibrators, the softmax of the
     scores is returned.
@@ -85,8 +86,8 @@ def calibrate(
 ) -> list[Array]:  # fmt: skip
     """Return the calibrators of a setting, fitted on out-of-fold scores.
 
-    The folds are stratified by default; given ``splits`` may separate groups or times. Fits use cold starts: a model
-    given as a start may have been trained on the test rows.
+    The folds are stratified by default; ``splits``, if given, may separate groups or times instead. Every fit has a
+    cold start, because a model given as a start may have been trained on the test rows.
     """
     if not isinstance(options.init, str):
         options = replace(options, init="least_squares")
@@ -116,7 +117,7 @@ def calibrate(
 def fit_calibrators(method: str, scores: Array, codes: Array, weight: Array) -> list[Array]:
     """Return one calibrator for each column of out-of-sample scores (samples, 1 or classes).
 
-    ``weight`` are the sample weights, without class weights.
+    ``weight`` contains the sample weights without the class weights.
     """
     fit = CALIBRATIONS[method]
     columns = [1] if scores.shape[1] == 1 else range(scores.shape[1])

@@ -13,7 +13,7 @@ from .base import LinearClassifier
 
 
 class _OneSetting(LinearClassifier):
-    """Fits one (loss, aggregate, k, alpha); subclasses only decide which settings are parameters."""
+    """The base of classifiers that fit one setting; subclasses only decide which settings are parameters."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Fit the classifier.
@@ -23,9 +23,9 @@ class _OneSetting(LinearClassifier):
         X : array or sparse matrix (samples, features)
             The columns are not scaled; put a StandardScaler in front.
         y : array (samples,)
-            Labels of any kind, two classes or more.
+            Labels of any kind, with two classes or more.
         sample_weight : array (samples,), optional
-            Masses: weight 2 is equivalent to two copies, weight 0 to leaving the row out.
+            Masses: a weight of 2 is equivalent to two copies of a row, and a weight of 0 to leaving the row out.
 
         Returns
         -------
@@ -81,49 +81,50 @@ class AggregateLossClassifier(_OneSetting):
         member of a family such as ``tilted(-2)`` (:mod:`closecall.families`).
     k : int, float or None
         How many examples the aggregate uses: a count, a fraction in (0, 1] of the training mass, or None for all. The
-        int 1 means one example, the float 1.0 all of them (with a warning). Only used by ``top``, ``atk``, ``close``,
-        ``close_decay`` and ``ranked_range``.
+        int 1 means one example; the float 1.0 means all of them (with a warning). Used only by ``top``, ``atk``,
+        ``close``, ``close_decay`` and ``ranked_range``.
     alpha : float
-        L2 strength, >= 0.
+        The strength of the L2 penalty, >= 0.
     m : int, float or None
         How many of the largest losses ``ranked_range`` and ``trimmed`` leave out; required by these two and ignored by
         the others.
     max_iter : int
         With ``solver="path"``, the maximum number of Newton steps at one cut of a close aggregate, which rarely needs
-        more than fifty. Otherwise the number of steps of a run; a decay has three equal parts. A fit that has not
-        converged by then continues until it has a certificate, for about the same number of steps at most.
+        more than fifty. Otherwise, the number of steps in a run; if k decays, the run has three equal parts. A fit that
+        has not converged by then continues until it has a certificate, but for at most about as many steps again.
     tol : float
-        A fit has converged if its certificate ``gap_`` is at most this; otherwise it warns (``ConvergenceWarning``).
+        A fit has converged if its certificate ``gap_`` is at most this value; otherwise a ``ConvergenceWarning`` is
+        issued.
     solver : {"path", "algorithm1"}
         How to minimise an aggregate that selects examples: as a sum of clipped losses along a path of decreasing cuts,
-        or by the steps of the paper's Algorithm 1. Sparse tables, tables of more than 256 columns, classes learnt
-        jointly and an ``init`` other than least squares always use the steps. With 80,000 rows or more, the path is
-        followed on a sample and ends on all rows.
+        or by the steps of the paper's Algorithm 1. Algorithm 1 is always used for sparse tables, tables of more than
+        256 columns, classes learnt jointly and an ``init`` other than least squares. With 80,000 rows or more, the path
+        is followed on a sample, and only its end uses all rows.
     n_starts : int or None
         The number of starts of a path: the first uses the masses as they are, the second leaves out the most extreme
-        rows, and the others use random masses. The result with the fewest training errors is kept. None means ten, or
-        fewer with more than 1,000 rows or many columns, but at least two.
+        rows, and the others use random masses. The result with the fewest training errors is kept. None means ten
+        starts; for more than 1,000 rows or many columns it means fewer, but at least two.
     fit_intercept, penalize_intercept : bool
-        Whether there is an intercept, and whether alpha penalises it like the weights (only used with an intercept).
+        Whether the model has an intercept, and whether alpha penalises it like the weights.
     exact_intercept : bool
-        Move the fitted intercept to the exact minimum of the training 0-1 error, in O(n log n).
+        Whether to move the fitted intercept to the exact minimum of the training 0-1 error, in O(n log n).
     class_weight : dict, "balanced" or None
-        Multiplies the sample weights.
+        Class weights, which multiply the sample weights.
     multiclass : {"ovr", "top_two", "softmax"}
         How to learn more than two classes: each against the rest, jointly by the margin between the score of the true
         class and the best other score, or jointly by the cross-entropy of the softmax, which needs the logistic loss.
-        The default of the close-k classifiers is ``"top_two"``.
+        The close-k classifiers use ``"top_two"`` by default.
     calibration : {"sigmoid", "isotonic"} or None
-        How to fit probabilities on held-out folds. Without it, only logistic regression, the average of the logistic
-        loss, has ``predict_proba``.
+        How to fit probabilities on held-out folds. Without calibration, only logistic regression (the average of the
+        logistic loss) has ``predict_proba``.
     init : {"least_squares", "zeros"} or (coef, intercept)
-        Where to start.
+        The start of the optimisation.
     warm_start : bool
-        Start from the parameters of the last fit if they have the right shape.
+        Whether to start from the parameters of the last fit if they have the right shape.
     random_state : int, RandomState or None
-        Seed for the folds of the calibration; the fit itself is not random.
+        The seed for the folds of the calibration; the fit itself is not random.
     verbose : int
-        If above 0, print one line per fit.
+        If above 0, one line is printed per fit.
 
     Attributes
     ----------
@@ -131,18 +132,18 @@ class AggregateLossClassifier(_OneSetting):
     intercept_ : array (1,) or (classes,)
     classes_ : array (classes,)
     n_iter_ : array
-        Steps taken for each problem, including those needed for a certificate.
+        The number of steps for each problem, including those needed for a certificate.
     gap_ : array
-        The certificate of each problem, relative to its objective. If loss and aggregate are convex, the objective is
-        at most this far above its minimum. Otherwise it could fall by at most this much with the weights of the
-        examples held at their final values; examples may share the last place if their losses differ by at most
-        ``2 * tol`` times the objective per unit of selected mass.
+        The certificate of each problem, relative to its objective. If the loss and the aggregate are convex, the
+        objective is at most this far above its minimum. Otherwise the objective could fall by at most this much if the
+        weights of the examples were held at their final values. Examples may share the end of the selection if their
+        losses differ by at most ``2 * tol`` times the objective per unit of selected mass.
     converged_ : bool
         Whether every gap is at most ``tol``.
     k_ : float
-        k as a mass.
+        The value of k as a mass.
     support_ : array
-        Training rows that carry weight at the solution, the close calls.
+        The training rows that have positive weight at the solution: the close calls.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -184,15 +185,16 @@ class AggregateLossClassifier(_OneSetting):
 class CloseKClassifier(_OneSetting):
     """Linear classifier that minimises the close-k loss: it learns from the examples nearest the decision boundary.
 
-    Training starts as plain logistic regression and narrows to the k close calls, as in the paper's Algorithm 1. This
-    is :class:`AggregateLossClassifier` with ``aggregate="close_decay"`` and defaults that work without tuning.
+    Training starts as plain logistic regression and gradually narrows to the k close calls, as in the paper's Algorithm
+    1. This is :class:`AggregateLossClassifier` with ``aggregate="close_decay"`` and defaults that work without tuning.
 
     Parameters
     ----------
     k : int, float or None
-        How many examples to use in the end: a count, a fraction in (0, 1] of the training mass, or None for all.
+        How many examples to use at the end of the training: a count, a fraction in (0, 1] of the training mass, or None
+        for all.
     alpha : float
-        L2 strength, >= 0.
+        The strength of the L2 penalty, >= 0.
     loss, max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, exact_intercept, class_weight, \
 multiclass, calibration, init, warm_start, random_state, verbose
         As in :class:`AggregateLossClassifier`.

@@ -1,9 +1,9 @@
-"""Measure the paper's four difficult cases on a data set, and whether close-k is likely to help.
+"""Measure the paper's four difficult cases on a data set, and estimate whether close-k is likely to help.
 
 The cases are *imbalance* of the classes, many *easy* examples, *outliers* far on the wrong side, and *ambiguity*, that
-is, overlapping classes. Easy examples are found by the losses of logistic regression, which have a natural scale;
-outliers and ambiguity by the margins of close-k, because outliers tilt the boundary of an average towards themselves
-and are no longer far from it.
+is, overlapping classes. Easy examples are identified by the losses of logistic regression, which have a natural scale.
+Outliers and ambiguity are identified by the margins of close-k, because outliers tilt the boundary of an average
+towards themselves, so that they are no longer far from it.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ class Diagnosis:
     Parameters
     ----------
     imbalance : Finding
-        The mass of the smaller class (of the smallest, with more than two).
+        The share of the smaller class (or of the smallest, with more than two).
     easy : Finding
         The share of examples with almost no loss.
     outliers : Finding
-        The share of the total margin size that is due to examples far on the wrong side, a measure of their influence.
+        The share of examples far on the wrong side in the sum of all absolute margins, a measure of their influence.
     ambiguity : Finding
-        The error of close-k without the outliers: the overlap near the boundary.
+        The error of close-k without the outliers, which measures the overlap near the boundary.
     gain : float
-        Cross-validated accuracy of close-k with k = 0.1, or of the aggregate tried instead, minus that of logistic
-        regression; both are untuned.
+        The cross-validated accuracy of close-k with k = 0.1, or of the aggregate tried instead, minus the accuracy of
+        logistic regression. Neither is tuned.
     standard_error : float
-        Standard error of the gain, paired by examples.
+        The standard error of the gain, paired by examples.
     likely_to_help : bool
         Whether the gain exceeds 1.5 standard errors.
     tried : str
@@ -103,7 +103,7 @@ def diagnose(
     Returns
     -------
     Diagnosis
-        It prints as a table of five lines.
+        The result, which prints as a table of five lines.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def diagnose(
 
 
 def _margins(training: Training, problem: Problem, options: Options) -> Array:
-    """Return the margins (samples,) between the true class and the best other one."""
+    """Return the margins (samples,) between the true class and the best other class."""
     model = fit_models(training, [problem], options)
     scores = scores_of(training.X, model.coef[0], model.intercept[0])
     scores = np.column_stack([-scores, scores]) / 2 if scores.shape[1] == 1 else scores

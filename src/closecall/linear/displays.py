@@ -30,11 +30,11 @@ class KPathDisplay:
     Parameters
     ----------
     ks : array (places,)
-        k as fractions of the training mass, ascending.
+        The values of k as fractions of the training mass, in ascending order.
     means, spreads : arrays (places,)
-        Mean and standard deviation over the folds, with the best alpha for each k.
+        The mean and standard deviation over the folds, with the best alpha for each k.
     baseline : float
-        The best mean of `average`.
+        The best mean score of `average`.
     chosen : float
         The k that the search chose, as a fraction; 1 for `average`.
 
@@ -78,7 +78,7 @@ class KPathDisplay:
         return cls(*cls.path(estimator)).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> KPathDisplay:
-        """Draw on ``ax``, or on a new figure; sets ``ax_`` and ``figure_``."""
+        """Draw on ``ax`` or on a new figure, and set ``ax_`` and ``figure_``."""
         ax = _axes(ax)
         ax.errorbar(self.ks, self.means, yerr=self.spreads, marker="o", capsize=3, label="k, best alpha")
         ax.axhline(self.baseline, linestyle="--", color="gray", label="average")
@@ -97,12 +97,12 @@ class BoundaryDisplay:
     ----------
     X : array (samples, 2)
     codes : array (samples,)
-        Positions of the labels in ``classes``.
+        The positions of the labels in ``classes``.
     classes : array (classes,)
     support : array
-        Rows of X that are close calls.
+        The rows of X that are close calls.
     grid : tuple of arrays (rows, columns)
-        Coordinates and predicted codes of a mesh: xx, yy, zz.
+        The coordinates and the predicted codes of a mesh: xx, yy, zz.
     """
 
     X: Array
@@ -121,10 +121,10 @@ class BoundaryDisplay:
         ----------
         estimator : fitted classifier of this package
         X : array (samples, 2)
-            The training rows in their original order: ``support_`` refers to them.
+            The training rows in their original order, to which ``support_`` refers.
         y : array (samples,)
         resolution : int
-            Points of the mesh along each side.
+            The number of points along each side of the mesh.
         ax : matplotlib axes, optional
         """
         check_is_fitted(estimator, "coef_")
@@ -143,7 +143,7 @@ class BoundaryDisplay:
         return cls(values, codes, estimator.classes_, estimator.support_, grid).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> BoundaryDisplay:
-        """Draw on ``ax``, or on a new figure; sets ``ax_`` and ``figure_``."""
+        """Draw on ``ax`` or on a new figure, and set ``ax_`` and ``figure_``."""
         ax = _axes(ax)
         levels = np.arange(len(self.classes) + 1) - 0.5
         ax.contourf(*self.grid, levels=levels, colors=[f"C{code}" for code in range(len(self.classes))], alpha=0.15)

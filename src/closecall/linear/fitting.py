@@ -1,4 +1,4 @@
-"""Linear models of a checked training set: for two classes, one-vs-rest, or all classes jointly."""
+"""Fit linear models to a checked training set: for two classes, one class against the rest, or all classes jointly."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Parts:
     """Which rows each problem trains on.
 
     ``group`` (samples,) divides the rows, ``masks`` (folds, groups) state whether a fold trains on a group, and
-    ``fold_of`` (problems,) is the fold of each problem. The dictionaries are filled when they are needed.
+    ``fold_of`` (problems,) is the fold of each problem. The dictionaries are caches that are filled when needed.
     """
 
     group: Array
@@ -75,7 +75,7 @@ class Parts:
     prepared: dict[tuple[int | None, Any], Any] = field(default_factory=dict)
 
     def of(self, fold_of: Sequence[int] | Array) -> Parts:
-        """Return the parts for other problems; they share the prepared data."""
+        """Return the parts for other problems, which share the prepared data."""
         return replace(self, fold_of=np.asarray(fold_of))
 
     def rows(self, training: Training, score: int | None) -> tuple[int, Arranged]:
@@ -102,7 +102,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Models:
-    """Linear models of several problems: coef (problems, scores, features), the rest (problems, scores)."""
+    """Linear models of several problems: coef (problems, scores, features), and the other fields (problems, scores)."""
 
     coef: Array
     intercept: Array
@@ -114,7 +114,7 @@ class Models:
 def fit_models(
     training: Training, problems: Sequence[Problem], options: Options, *, parts: Parts | None = None
 ) -> Models:
-    """Solve every problem, on all rows or on its part of them."""
+    """Solve every problem, on all rows or on the rows of its fold."""
     lookup(MULTICLASS, options.multiclass, "multiclass")
     lookup(SOLVERS, options.solver, "solver")
     check_problems(problems, options.tol, max_iter=options.max_iter, n_starts=options.n_starts or 1)
@@ -153,7 +153,7 @@ Fitted = tuple[Array, Array, Array, Array, Array]
 
 
 def _fit_score(training: Training, problems: Sequence[Problem], options: Options, parts: Parts, score: int) -> Fitted:
-    """Solve one class against the rest: by paths of cuts where they apply, otherwise by steps."""
+    """Solve problems of one class against the rest, by paths of cuts where they apply and otherwise by steps."""
     rows = parts.rows(training, score)[1]
     path = np.zeros(len(problems), dtype=bool)
     own_start = options.hint or (isinstance(options.init, str) and options.init == "least_squares")
@@ -209,7 +209,7 @@ def _by_steps(training: Training, problems: Sequence[Problem], options: Options,
 
 
 def _sweep_dtype(options: Options, rows: Arranged) -> Any:
-    """Return the requested type, or X's own; float64 if products of the data and the weights overflow float32."""
+    """Return the requested type or that of X, but float64 if products of the data and the weights overflow float32."""
     largest = float(column_sizes(rows.X).max())
     return (options.dtype or rows.X.dtype) if single_fits(largest, rows.mass, rows.X.shape) else np.float64
 
@@ -233,7 +233,7 @@ def _fit_joint(training: Training, problems: Sequence[Problem], options: Options
 def warn_of_fit(
     name: str, problem: Problem, models: Models, options: Options, training: Training, support: Array
 ) -> None:
-    """Warn if a fit on all rows ended without a certificate; ``support`` are the rows that carry weight."""
+    """Warn if a fit on all rows ended without a certificate; ``support`` contains the rows that carry weight."""
     aggregate, total, only = get_aggregate(problem.aggregate), float(training.mass.sum()), None
     whole = aggregate.is_average(*aggregate.counts(problem.k, problem.m, total), total)
     codes = training.codes[np.isin(training.rows, support)]
@@ -248,8 +248,8 @@ def warn_unsettled(
 ) -> None:
     """Warn if a fit ended without a certificate, and suggest what may help.
 
-    ``convex`` states whether the objective is convex, ``only`` is the class of all rows that carry weight, if they
-    share one and the intercept is free, and ``depth`` is the stack level of the user's own call.
+    ``convex`` states whether the objective is convex. ``only`` is the class of the rows that carry weight, if they all
+    belong to one class and the intercept is not penalised. ``depth`` is the stack level of the user's call.
     """
     if bool(models.converged.all()):
         return
@@ -284,7 +284,7 @@ def scores_of(X: Any, coef: Array, intercept: Array) -> Array:
 
 
 def codes_of(scores: Array) -> Array:
-    """Return the codes predicted by scores (..., scores): the sign of one score, else the position of the largest."""
+    """Return the codes that scores (..., scores) predict: the sign of a single score or the position of the largest."""
     return (scores[..., 0] > 0).astype(int) if scores.shape[-1] == 1 else scores.argmax(axis=-1)
 
 
@@ -300,9 +300,9 @@ def _product(X: Any, coef: Array) -> Array:
 
 
 def close_calls(training: Training, coef: Array, intercept: Array, problem: Problem, multiclass: str) -> Array:
-    """Return the rows of the given X that carry weight in the objective at the solution, ascending.
+    """Return the rows of the given X that carry weight in the objective at the solution, in ascending order.
 
-    One-vs-rest has one selection for each class; a row counts if it is a close call for any of them.
+    One-vs-rest has one selection for each class; a row counts if it is a close call for any class.
     """
     scores = scores_of(training.X, np.asarray(coef, dtype=float), np.asarray(intercept, dtype=float))
     loss = get_loss(problem.loss)

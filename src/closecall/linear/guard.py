@@ -1,4 +1,4 @@
-"""The settings of a search and their order; :mod:`closecall.paired` judges their gains."""
+"""The settings of a search and their order; :mod:`closecall.paired` tests their gains."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Setting:
         return Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
 
     def within(self, mass: float, whole: float) -> Problem:
-        """Return the problem on part of the mass: a count k above it becomes None, and too large an m is scaled down.
+        """Return the problem on part of the mass: a k above this mass becomes None, and too large an m is scaled down.
 
         Examples
         --------
@@ -56,7 +56,7 @@ class Setting:
 
     @property
     def kind(self) -> str:
-        """The name that the guard uses: ``average``, ``average + exact intercept``, or the aggregate's name.
+        """The name that the guard uses, which is ``average``, ``average + exact intercept`` or the aggregate's name.
 
         `average` by a softmax over several classes has its own name, because it is the model that scikit-learn fits.
         """
@@ -77,7 +77,7 @@ class Setting:
 
 
 def results(settings: Sequence[Setting], table: Array) -> dict[str, Any]:
-    """Return ``cv_results_`` of settings with scores (settings, folds), NaN where a setting did not run."""
+    """Return ``cv_results_`` of settings with scores (settings, folds), which are NaN where a setting did not run."""
     ran = (~np.isnan(table)).sum(axis=1)
     means, spread = np.full((2, len(table)), np.nan)
     means[ran > 0], spread[ran > 0] = np.nanmean(table[ran > 0], axis=1), np.nanstd(table[ran > 0], axis=1)

@@ -1,8 +1,8 @@
 """Joint problems of several classes, solved together in one set of coordinates.
 
 The convex part of a run (all of it for ``average``, the first third of a decay, which all k share) uses SciPy's L-BFGS,
-one problem at a time. The rest are majorising steps of all problems at once, because single steps would be dominated by
-the overhead of Python.
+one problem at a time. The remaining part uses majorising steps for all problems at once, because the overhead of Python
+would dominate the time of single steps.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def solve_joint(
     """Solve problems on a design of :func:`prepare_joint`, each on the masses of its fold.
 
     ``kind`` is one of :data:`closecall.linear.multiclass.JOINT`; ``max_iter``, ``extra_iter``, ``settle``, ``tol`` and
-    ``init`` are those of :func:`closecall.solvers.solve`. Returns coef (problems, classes, features), intercept
+    ``init`` are those of :func:`closecall.solvers.solve`. Return coef (problems, classes, features), intercept
     (problems, classes), and the steps and gaps (problems,) as in :class:`closecall.solvers.Solutions`; the gaps are NaN
     without ``certify``.
     """
@@ -107,9 +107,9 @@ def _starts(design: Design, codes: Array, fold_of: Array, init: Any) -> Array:
 
 
 class JointProblems:
-    """Problems of one loss and aggregate in the design's coordinates, ordered by their folds (problems,).
+    """Problems with the same loss and aggregate in the design's coordinates, ordered by their folds (problems,).
 
-    ``codes`` are (samples,), and ``kind`` is one of :data:`closecall.linear.multiclass.JOINT`.
+    ``codes`` have shape (samples,), and ``kind`` is one of :data:`closecall.linear.multiclass.JOINT`.
     """
 
     def __init__(self, design: Design, codes: Array, fold_of: Array, problems: Sequence[Problem], kind: str) -> None:
@@ -130,7 +130,7 @@ class JointProblems:
         return float(mass @ losses[0] + 0.5 * (shrink * C).sum()), gradient
 
     def descend_convex(self, C: Array, budget: int, enough: float) -> tuple[Array, Array]:
-        """Return the minima over all examples and the steps taken, at most ``budget``; ``enough`` is the tolerance."""
+        """Return the minima over all examples and the steps taken (at most ``budget``); ``enough`` is the tolerance."""
         roots: dict[Any, tuple[Array, int]] = {}
         keys = [(self.fold_of[row], self.problems[row].alpha, C[row].tobytes()) for row in range(len(C))]
         for row, key in enumerate(keys):
@@ -175,7 +175,7 @@ class JointProblems:
             pull[mine] *= chosen[:, None]
 
     def descend(self, C: Array, first: int, steps: int, tol: float, extra: int = 0) -> tuple[Array, Array]:
-        """Return the coordinates and steps of every problem, from step ``first``; converged rows drop out."""
+        """Return the coordinates and steps of every problem from step ``first`` on; converged problems are dropped."""
         final, used = C.copy(), np.full(len(C), steps + extra)
         schedules = [p.resolve(total, steps)[2] for p, total in zip(self.problems, self.totals, strict=True)]
         judged_from = first_final_step(steps) if self.aggregate.decays else 1

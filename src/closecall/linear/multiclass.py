@@ -1,9 +1,10 @@
-"""The losses of all classes jointly: by the top-two margin, or by the cross-entropy of the softmax.
+"""Joint losses of all classes: a loss of the top-two margin, or the cross-entropy of the softmax.
 
-*Top two*: the margin of an example is ``m = z_y - max of the other scores``, its loss ``l(m)``, its threshold ``T =
-l(0)``. It is misclassified exactly if ``m <= 0``, as with two classes, and the proof of the paper's Lemma k uses
-nothing else: here too, a minimiser of the close-k loss makes at most k - 1 more training errors than the optimum.
-Because l is decreasing, ``l(m)`` is the largest of the losses ``l(z_y - z_j)``: convex in the scores where l is.
+*Top two*: the margin of an example is ``m = z_y - max of the other scores``, its loss is ``l(m)``, and the threshold is
+``T = l(0)``. As with two classes, an example is misclassified if and only if ``m <= 0``. The proof of the paper's Lemma
+k needs only this property, so a minimiser of the close-k loss makes at most k - 1 more training errors than the
+optimum. Because l is decreasing, ``l(m)`` is the largest of the losses ``l(z_y - z_j)``: it is convex in the scores if
+l is convex.
 
 *Softmax*: no value of the cross-entropy separates correct from misclassified examples. A misclassified example has a
 loss of at least log 2, but a correct one may have any loss below log(classes); the threshold is log 2, and Lemma k does

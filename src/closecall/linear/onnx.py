@@ -1,7 +1,7 @@
-"""ONNX converters of the linear classifiers and the squashing scaler for skl2onnx, in the precision of their input.
+"""ONNX converters for skl2onnx: the linear classifiers and the squashing scaler, in the precision of their input.
 
-After one call to ``register()``, ``skl2onnx.to_onnx`` converts them, alone or in a pipeline. As for scikit-learn's
-classifiers, the outputs are labels, and probabilities if the classifier has them, otherwise scores.
+After one call to ``register()``, ``skl2onnx.to_onnx`` converts these models, alone or in a pipeline. As for
+scikit-learn's classifiers, the outputs are labels, and probabilities if the classifier has them, otherwise scores.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def register() -> None:
 
 
 class Operators:
-    """The ONNX operators in the version that a model uses: ``Operators(op_version=18).Add`` is ``OnnxAdd``."""
+    """The ONNX operators, in the version that a model uses: ``Operators(op_version=18).Add`` is ``OnnxAdd``."""
 
     def __init__(self, **how: Any) -> None:
         self.how = how

@@ -1,9 +1,9 @@
-"""Saved models: one npz file of plain arrays and a JSON header, with a checksum, and no code.
+"""Save and load models as one npz file with plain arrays, a JSON header and a checksum, but no code.
 
 ``save`` writes every fitted attribute and every parameter that is plain data. Before ``load`` builds anything, it
 verifies the format, the version, the name of the class against a fixed list, and a SHA-256 of the whole content; then
-it verifies that the parts are consistent. The checksum detects accidents, not forgeries: a forged file can predict
-anything, but it cannot run code.
+it verifies that the parts of the model are consistent. The checksum detects accidents, not forgeries: a forged file can
+predict anything, but it cannot run code.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def load_model(path: str | PathLike[str], expected: type | None = None) -> Any:
 
 
 def read_model(path: str | PathLike[str], expected: type | None = None) -> Any:
-    """Return the model in a file as :func:`load_model` does, with any preprocessing of a table as ``table_``."""
+    """Return the model in a file as :func:`load_model` does, and store any preprocessing of a table in ``table_``."""
     name, budget = repr(os.fspath(path)), Budget()
     with open(path, "rb") as file:
         try:
@@ -188,7 +188,7 @@ def _encode(value: Any, name: str, arrays: dict[str, Array]) -> Any:
 
 
 def _decode(value: Any, arrays: dict[str, Array], budget: Budget) -> Any:
-    """Invert :func:`_encode`; every use of an array of text is charged to the memory budget."""
+    """Invert :func:`_encode`; every use of a text array counts towards the memory budget."""
     decode = partial(_decode, arrays=arrays, budget=budget)
     if not isinstance(value, dict):
         return value

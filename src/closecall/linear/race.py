@@ -1,17 +1,18 @@
-"""The race: which settings are solved on which folds, and how the guard judges the winners.
+"""The race, which determines which settings are solved on which folds and whether the guard accepts the winners.
 
-Among hundreds of settings the best one always looks better than it is. Therefore no row is used both to choose a
-setting and to evaluate it: each part of the rows evaluates the settings chosen on the other parts, for the baseline as
-well as for the challengers; all challengers are one family (:mod:`closecall.panel`). The most extreme rows are used for
-neither, because logistic regression may get outliers right at the expense of all others. Which rows are extreme depends
-on X alone.
+Among hundreds of settings, the best one always looks better than it is. Therefore no row is used both to choose a
+setting and to evaluate it: each part of the rows evaluates the settings that were chosen on the other parts. This
+applies to the baseline as well as to the challengers, which form one family (:mod:`closecall.panel`). The most extreme
+rows are used for neither purpose, because logistic regression may classify outliers correctly at the expense of all
+other rows. Which rows are extreme depends only on X.
 
-`average` runs on every fold. The others first run in a preliminary round, the *heat*: every second alpha, each k, one
-start, the fewest folds with five hundred test rows in all, and at most a few thousand training rows. The best of each
-kind then run, from all starts, on enough folds for ten thousand test rows: on all of them, unless the table is large.
-Measured against the full grid on the PMLB sets, the race chooses equally good settings with far fewer fits.
+`average` runs on every fold. All other settings first take part in a preliminary round, the *heat*. It uses every
+second alpha, every k, one start, as few folds as contain five hundred test rows in total, and at most a few thousand
+training rows. The best settings of each kind then run, from all starts, on enough folds for ten thousand test rows;
+unless the table is large, these are all folds. On the PMLB data sets, the race chooses settings as good as those from
+the full grid with far fewer fits.
 
-No model starts from one that was trained on its test rows: starts are cold, or convex solutions of the same fold.
+No model starts from one that was trained on its test rows: starts are either cold or convex solutions of the same fold.
 """
 
 from __future__ import annotations
@@ -45,21 +46,21 @@ Pair = tuple[int, int]
 
 @dataclass
 class Race:
-    """Settings by folds: models, scores, and the choice among them.
+    """The models and scores of settings on folds, and the choice among the settings.
 
-    Folds are numbered: first those used to choose a setting, then those of the other splits, which only confirm it.
+    The folds used to choose a setting come first, followed by those of the other splits, which only confirm it.
 
     Parameters
     ----------
     training : Training
     splits : list of Splits
-        The folds used to choose a setting, then fresh ones.
+        The folds used to choose a setting, followed by fresh folds.
     options : Options
     make_scorer : callable
-        Training set -> :class:`Scorer`, or None for accuracy.
+        A function from a training set to a :class:`Scorer`, or to None for accuracy.
     guard : float
     units : Units
-        Which rows depend on each other.
+        The groups of rows that depend on each other.
     calibration : str or None
         The calibration method, if a scorer needs probabilities.
     """
@@ -145,7 +146,7 @@ class Race:
                     apart(len(rows)), self.calibration)  # fmt: skip
 
     def solve(self, pairs: Sequence[Pair], rough: bool = False) -> None:
-        """Solve and score (setting, fold) pairs in one batch; those solved before are skipped.
+        """Solve and score (setting, fold) pairs in one batch; pairs that are already solved are skipped.
 
         ``rough`` solves from one start, as in a heat; pairs needed later are solved again from all starts.
         """
@@ -188,17 +189,17 @@ class Race:
         return self.parts.of([fold for _, fold in pairs])
 
     def _plain(self, place: int) -> int:
-        """The setting whose coefficients an exact intercept moves."""
+        """Return the position of the same setting without the exact intercept."""
         wanted = replace(self.settings[place], exact_intercept=False)
         if wanted not in self.settings:
             self.settings.append(wanted)
         return self.settings.index(wanted)
 
     def _starts(self, pairs: Sequence[Pair]) -> str | tuple[Array, ...]:
-        """Return where pairs start: at the `average` of their own alpha and fold if it is known, otherwise cold.
+        """Return the starts of pairs: the `average` of the same alpha and fold if it is known, otherwise cold starts.
 
-        Only runs that begin with a convex problem may start there: they end where a cold start ends, but sooner. The
-        end of other runs depends on the start, which the refit does not have.
+        Only runs that begin with a convex problem may start at the `average`: they reach the same solution as from a
+        cold start, but sooner. The solution of other runs depends on the start, which is not available for the refit.
         """
         known = {(s.loss, s.alpha, self._form(place)): place for place, s in enumerate(self.settings)
                  if get_aggregate(s.aggregate).plain and not s.exact_intercept}  # fmt: skip
@@ -241,7 +242,7 @@ class Race:
             self.right |= zip(mine, right, strict=True)
 
     def _calibrators(self, pair: Pair) -> list[Array]:
-        """Return calibrators fitted on other folds' out-of-fold scores, or on the training rows if there are none."""
+        """Return calibrators fitted to out-of-fold scores of other folds, or to the training rows if there are none."""
         place, fold = pair
         begin, end = (0, self.folds) if fold < self.folds else (self.folds, len(self.tests))
         others = [other for other in range(begin, end) if other != fold and (place, other) in self.models]
@@ -253,7 +254,7 @@ class Race:
         return fit_calibrators(str(self.calibration), scores, self.training.codes[rows], self.training.weight[rows])
 
     def scores(self, central: bool = False) -> Array:
-        """Return scores (settings, folds) on the first folds, over all or only the central rows; NaN where none ran."""
+        """Return scores (settings, folds) on the first folds, over all or only the central rows; NaN means not run."""
         table, found = np.full((len(self.settings), len(self.tests)), np.nan), self.marks if central else self.points
         places, folds = np.array(list(found), dtype=int).reshape(-1, 2).T
         table[places, folds] = list(found.values())
@@ -272,7 +273,7 @@ class Race:
         return order(chosen, means, np.array([get_aggregate(s.aggregate).counts(s.k, s.m, total)[0] for s in chosen]))
 
     def _guarded(self, groups: list[Array]) -> int:
-        """Return the winner of the first group, unless the best of the others gains enough."""
+        """Return the winner of the first group, or the best of the other groups if its gain is large enough."""
         base = int(self._ranked(groups[0], central=False)[0])  # as LogisticRegressionCV chooses its alpha
         if len(groups) == 1:
             return base
@@ -292,7 +293,7 @@ class Race:
         return ran[self._order(ran, np.zeros(len(ran)))], folds
 
     def _outcomes(self, places: Array, folds: int) -> Array:
-        """Return shares of correct predictions (settings, samples) in the first folds; NaN for untested rows."""
+        """Return the fractions of correct predictions (settings, samples) in the first folds; NaN for untested rows."""
         times = np.zeros(len(self.panel.part), dtype=np.float32)
         total = np.zeros((len(places), len(times)), dtype=np.float32)
         for fold in range(folds):
@@ -301,7 +302,7 @@ class Race:
         return total / np.where(times > 0, times, np.nan)
 
     def _gain_of_rows(self, groups: list[Array]) -> tuple[Gain, Callable[[], Gain]]:
-        """Return the mean gain of the challengers' blend over the baseline, and a function for that over guessing.
+        """Return the mean gain of the challengers' blend over the baseline, and a function for its gain over guessing.
 
         A row's gain is its mean over the tests.
         """
@@ -344,7 +345,7 @@ class Race:
         return replace(paired(over, panel.weights, self.units, spread), chance=panel.chance(gains)), informed
 
     def _gain_of_folds(self, groups: list[Array]) -> Gain:
-        """Return the mean gain over the folds; each compares the settings chosen on folds :func:`disjoint` from it."""
+        """Return the mean gain over the folds; each compares settings chosen on :func:`disjoint` folds."""
         gains, shares = list[float](), list[float]()
         kinds = [self._heats(groups[0]), self._heats(np.concatenate(groups[1:]))]
         apart = disjoint(self.tests[: self.finals], self.units)[:, : kinds[1][1]]
@@ -373,6 +374,6 @@ def hits(X: Array, codes: Array, coef: Array, intercept: Array) -> Array:
 
 
 def _scaled(setting: Setting, share: float, total: float) -> Setting:
-    """Return the setting for a share of the rows: alpha is scaled like the losses, and counts become fractions."""
+    """Return the setting for a fraction of the rows: alpha is scaled like the losses, and counts become fractions."""
     k, m = (min(1.0, int(c) / total) if isinstance(c, Integral) else c for c in (setting.k, setting.m))
     return replace(setting, alpha=setting.alpha * share, k=k, m=m)

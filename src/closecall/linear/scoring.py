@@ -22,7 +22,7 @@ class _Judged(LinearClassifier):
         self.find: Callable[[], list[Array]] = list
 
     def fit(self, X: Any, y: Any) -> _Judged:
-        """Do nothing: the model is fitted already, but scikit-learn requires the method."""
+        """Do nothing; the model is already fitted, but scikit-learn requires this method."""
         return self
 
     @property
@@ -31,7 +31,7 @@ class _Judged(LinearClassifier):
 
 
 class Scorer:
-    """``scoring`` as in scikit-learn, for models given as arrays; a scorer of probabilities needs a calibration."""
+    """A scikit-learn ``scoring`` applied to models given as arrays; a scorer of probabilities needs a calibration."""
 
     def __init__(self, scoring: Any, calibration: str | None, training: Training) -> None:
         self.training, self.shell = training, _Judged(calibration)
@@ -63,7 +63,7 @@ class Scorer:
         return float(self.scoring(self.shell, X[copies], labels[copies]))
 
     def _copies(self, weight: Array) -> Array:
-        """Return row numbers repeated by weight; if weights are fractional or large, warn and return each row once."""
+        """Return row numbers repeated by weight; if weights are fractional or large, warn and return each one once."""
         if (weight == np.rint(weight)).all() and weight.sum() <= 20 * len(weight):
             return np.repeat(np.arange(len(weight)), weight.astype(int))
         warnings.warn(

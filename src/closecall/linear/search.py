@@ -1,4 +1,4 @@
-"""Classifiers that use cross-validation to choose alpha, k and whether to use close-k."""
+"""Classifiers that use cross-validation to choose alpha and k and to decide whether to use close-k."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EXTRA = 9
 
 
 class _Search(LinearClassifier):
-    """Base of the searches; subclasses only decide which settings are parameters."""
+    """The base of the searches; subclasses only decide which settings are parameters."""
 
     ms: Any = (None,)
 
@@ -46,9 +46,9 @@ class _Search(LinearClassifier):
         sample_weight : array (samples,), optional
             Masses, used in training and in scoring; ``class_weight`` is used in training only.
         groups : array (samples,) or (samples, 2), optional
-            Groups for a ``cv`` that splits by groups; other kinds of ``cv`` raise an error. The guard's standard errors
-            are computed over groups. Two columns are crossed groups: ``cv`` splits the first, and each split is divided
-            further, so that it tests new groups of both kinds.
+            The groups for a ``cv`` that splits by groups; any other ``cv`` raises an error. The guard's standard errors
+            are computed over groups. Two columns are crossed groups: ``cv`` splits the first column, and each split is
+            divided further, so that its test rows belong to new groups of both kinds.
 
         Returns
         -------
@@ -131,7 +131,7 @@ class _Search(LinearClassifier):
 
     @property
     def _counted(self) -> bool:
-        """Whether the folds are drawn here, so that more of the same kind can be drawn."""
+        """Whether the search draws the folds itself, so that it can draw more folds of the same kind."""
         return self.cv is None or isinstance(self.cv, int | np.integer)
 
     def _splits(self, training: Training, X: Any, y: Any, groups: Any) -> list[Any]:
@@ -195,10 +195,10 @@ class AggregateLossClassifierCV(_Search):
     """:class:`AggregateLossClassifier` with alpha, k and, if requested, loss and aggregate chosen by cross-validation.
 
     The search always includes logistic regression, with and without the exact intercept, and replaces it only if the
-    gain is real; this is the guard. The baseline is scikit-learn's own model (multinomial with more than two classes),
-    whatever ``loss`` and ``multiclass`` are. With a guard, the tenth of the rows farthest from the mean is not used to
-    choose or evaluate challengers, because outliers favour the model that they have tilted; ``cv_results_`` and the
-    choice of the baseline's alpha include them.
+    gain is real. This rule is called the guard. The baseline is scikit-learn's own model (multinomial for more than two
+    classes), whatever the values of ``loss`` and ``multiclass``. With a guard, the tenth of the rows that are farthest
+    from the mean are not used to choose or evaluate challengers, because outliers favour the model that they have
+    tilted. They are used for ``cv_results_`` and for choosing the baseline's alpha.
 
     Parameters
     ----------
@@ -209,48 +209,51 @@ class AggregateLossClassifierCV(_Search):
         One aggregate, or several to choose from; `average` is always included. The name of a family, such as `tilted`,
         stands for its grid of members, `tilted(-4)` to `tilted(4)`.
     alphas : sequence of float
-        Strengths of the L2 penalty to choose from.
+        The strengths of the L2 penalty to choose from.
     ks : sequence of int, float or None
-        Counts or fractions of the training mass to choose from; a count above a fold's mass means all of it.
+        The values of k to choose from: counts or fractions of the training mass; a count above a fold's mass means all
+        of it.
     ms : sequence of int or float
-        How many of the largest losses to leave out; only used by `trimmed` and `ranked_range`.
+        How many of the largest losses to leave out; used only by `trimmed` and `ranked_range`.
     cv : int, splitter, iterable of (train, test) or None
         None means five stratified folds, or fewer if a class has fewer members; equal rows stay in one fold. With None
-        or a number, small tables are also tested in fresh folds. If every fold trains only on the past, the standard
-        errors are computed over blocks of time.
+        or a number, small tables are also tested in fresh folds. If every fold is trained only on earlier rows, the
+        standard errors are computed over blocks of time.
     scoring : str, callable or None
-        None means accuracy. Other scores are compared fold by fold instead of row by row; scores of probabilities need
-        a ``calibration``.
+        None means accuracy. Scores other than accuracy are compared fold by fold instead of row by row; scores of
+        probabilities need a ``calibration``.
     guard : float or None
-        How many standard errors the gain over the baseline must exceed; the balanced accuracy must also exceed that of
-        guessing by two, see :mod:`closecall.paired`. None means 1, or 2 for a ``scoring`` other than accuracy, which
-        has no second condition. 0 picks the best mean of the whole grid, as the paper does.
+        The number of standard errors that the gain over the baseline must exceed. The balanced accuracy must also
+        exceed that of guessing by two standard errors (see :mod:`closecall.paired`). None means 1, or 2 for a
+        ``scoring`` other than accuracy, which has no second condition. With 0, the setting with the best mean score in
+        the whole grid is chosen, as in the paper.
     refit : bool
-        Fit the chosen setting on all rows; otherwise only the results of the search are available.
+        Whether to fit the chosen setting on all rows. If False, only the results of the search are available.
     class_weight : dict, "balanced" or None
-        Multiplies the sample weights in training, not in scoring. ``"balanced"`` is computed once, on all rows: in
-        stratified folds the classes have the same shares.
+        Class weights, which multiply the sample weights in training but not in scoring. ``"balanced"`` is computed
+        once, on all rows, because the classes have the same shares in stratified folds.
     max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, multiclass, calibration, random_state
         As in :class:`AggregateLossClassifier`.
     n_jobs : int or None
-        Number of threads of the solver; -1 means all cores.
+        The number of threads of the solver; -1 means all cores.
     verbose : int
-        If above 0, print the guard's reason.
+        If above 0, the guard's reason is printed.
 
     Attributes
     ----------
     cv_results_ : dict of arrays
         All settings and their scores; NaN for folds on which a setting was not fitted.
     best_params_, best_index_, best_score_
-        The chosen setting; ``best_score_`` is its mean over the folds used to choose it.
+        The chosen setting; ``best_score_`` is its mean score over the folds used to choose it.
     guard_report_ : dict
         The numbers of every comparison, and a ``reason`` in words.
     n_training_mass_ : float
-        Sum of the training weights; a fractional k is a share of it.
+        The sum of the training weights; a fractional k is a fraction of this sum.
     alpha_, k_, m_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, support_
-        Attributes of the chosen setting, fitted on all rows.
+        The attributes of the chosen setting, fitted on all rows.
     n_iter_, gap_, converged_
-        Attributes of that fit, which may take more than ``max_iter`` steps to find a certificate; without one it warns.
+        The attributes of that fit. It may take more than ``max_iter`` steps to find a certificate; if it finds none, it
+        issues a warning.
 
     Examples
     --------
@@ -297,9 +300,9 @@ class CloseKClassifierCV(_Search):
     Parameters
     ----------
     alphas : sequence of float
-        Strengths of the L2 penalty to choose from.
+        The strengths of the L2 penalty to choose from.
     ks : sequence of int, float or None
-        Counts or fractions of the training mass to choose from.
+        The values of k to choose from: counts or fractions of the training mass.
     cv, scoring, guard, refit, loss, max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, class_weight, \
 multiclass, calibration, n_jobs, random_state, verbose
         As in :class:`AggregateLossClassifierCV`.

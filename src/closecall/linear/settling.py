@@ -1,8 +1,9 @@
 """Certificates of joint problems: the losses of several classes, as evaluated by the solvers.
 
-With the top-two margin the best other score is a maximum too. It is smoothed over the same width: the other classes get
-weights by a softmax of so low a temperature that no loss changes by more than half the width. Any such weights give a
-bound: the margin to a mean of the other scores is at least that to the largest of them, and the loss is decreasing.
+With the top-two margin, the best other score is also a maximum. It is smoothed over the same width: the weights of the
+other classes come from a softmax whose temperature is so low that no loss changes by more than half the width. Any such
+weights give a bound, because the loss is decreasing and the margin to a mean of the other scores is at least the margin
+to the largest of them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from .multiclass import individual_losses, threshold_of
 
 @dataclass(frozen=True)
 class ClassView(View):
-    """A view with the scores, the other classes' weights (samples, classes) and the temperature of the softmax."""
+    """A view with scores, the weights of the other classes (samples, classes) and the temperature of the softmax."""
 
     scores: Array
     shares: Array
@@ -36,10 +37,10 @@ class ClassView(View):
 
 
 class ClassScores(LossRows):
-    """The losses of all classes' scores; coordinates (classes, rank) are flattened.
+    """The losses of the scores of all classes; coordinates (classes, rank) are flattened.
 
-    ``design`` is the result of :func:`closecall.linear.joint.prepare_joint`, ``codes`` and ``mass`` are (samples,), and
-    ``kind`` is one of :data:`closecall.linear.multiclass.JOINT`.
+    ``design`` is the result of :func:`closecall.linear.joint.prepare_joint`, ``codes`` and ``mass`` have shape
+    (samples,), and ``kind`` is one of :data:`closecall.linear.multiclass.JOINT`.
     """
 
     def __init__(self, design: Design, codes: Array, mass: Array, problem: Problem, kind: str) -> None:
@@ -85,7 +86,7 @@ class ClassScores(LossRows):
         return np.asarray(((weights[:, None] * self._by_class(view)).T @ self.rows).ravel())
 
     def bend(self, view: ClassView, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
-        """Return the sizes for damping and the curvature: losses weighted by ``held``, squared slopes by ``turned``."""
+        """Return the sizes for damping and curvature: losses weighted by ``held`` and squared slopes by ``turned``."""
         rank, apart, mixed = self.rows.shape[1], self.own - view.shares, held * view.pulls / view.temperature
         straight = held * view.bends + turned * view.pulls**2
         found = np.empty((self.classes, rank, self.classes, rank))
@@ -108,9 +109,9 @@ class ClassScores(LossRows):
     def tangents(self, view: ClassView, weights: Array, penalty: Array) -> float:
         """Return a lower bound of the objective with fixed weights (see :mod:`closecall.solvers.certificate`).
 
-        Free intercepts require that the derivatives with respect to the scores of every class sum to zero. Their sums
-        over the examples of each class form a matrix that is positive off the diagonal and negative on it, and whose
-        columns sum to zero, as in the generator of a Markov chain. Multiplying each class by its stationary
+        Free intercepts require that the derivatives with respect to the scores of every class sum to zero. The sums of
+        these derivatives over the examples of each class form a matrix that is positive off the diagonal and negative
+        on it. Its columns sum to zero, as in the generator of a Markov chain. Multiplying each class by its stationary
         probability, scaled to at most 1, makes the sums zero.
         """
         slopes = self._by_class(view)
@@ -146,7 +147,7 @@ def stationary(generator: Array) -> Array:
 
 
 def certify_joint(rows: ClassScores, C: Array, *, steps: int, tol: float) -> tuple[Array, float]:
-    """Return coordinates (classes, rank) near C that have a certificate, if there are any, else C; and the gap."""
+    """Return coordinates (classes, rank) near C that have a certificate, or C if there are none, and the gap."""
     c, problem, total = C.ravel(), rows.problem, float(rows.mass.sum())
     gap = weigh(rows, problem, rows.penalty, c)[1]
     small = len(c) <= 2000 and not sparse.issparse(rows.rows)  # Newton's steps need a dense matrix of this size

@@ -27,7 +27,7 @@ Pair = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class Splits:
-    """Training and test sets: ``train`` and ``test`` (folds, groups) state which groups of rows belong to them."""
+    """Training and test sets; ``train`` and ``test`` (folds, groups) state which groups of rows belong to each."""
 
     group: Array
     train: Array
@@ -37,7 +37,7 @@ class Splits:
         return len(self.train)
 
     def units(self, training: Training, groups: Any) -> Units:
-        """Return which rows depend on each other: those of a group, neighbours in time, or equal rows."""
+        """Return which rows depend on each other: rows of the same group, neighbours in time, or equal rows."""
         pairs = (
             (training.rows[one[self.group]], training.rows[two[self.group]])
             for one, two in zip(self.train, self.test, strict=True)
@@ -49,7 +49,8 @@ def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, see
     """Return the splits of the training rows by ``cv``, which refers to the rows of X and y as given to ``fit``.
 
     A number, or None for the default, means stratified folds, which ``seed`` shuffles unless it is 0. A splitter
-    receives the groups; if they have two columns, it receives the first, and :func:`strangers` separates the second.
+    receives the groups; if they have two columns, it receives the first column, and :func:`strangers` separates the
+    second.
     """
     _check_groups(cv, groups)
     if cv is None or (isinstance(cv, int | np.integer) and not isinstance(cv, bool)):
@@ -81,16 +82,17 @@ def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, see
 
 
 def first_of(groups: Any) -> Any:
-    """Return the groups that a splitter receives; if there are two columns, the first."""
+    """Return the groups that a splitter receives: the first column if there are two."""
     return groups if groups is None or np.ndim(groups) < 2 else np.asarray(groups)[:, 0]
 
 
 def strangers(pairs: list[Pair], y: Any, groups: Any, seed: int = 0) -> list[Pair]:
     """Return splits whose test rows share no group with the training rows.
 
-    What a model knows about a user, an item or a member of a panel must not count as a gain if others will come. A kind
-    of groups (a column) that is on both sides of a split is divided into :data:`CROSSED` parts, stratified by class;
-    each split then becomes several, which test the rows of one part with a model of the others.
+    If the model will be applied to new users, items or panel members, its knowledge of known ones must not count as a
+    gain. If the same groups in a column occur on both sides of a split, they are divided into :data:`CROSSED` parts,
+    stratified by class. The split is then replaced by several, each of which tests the rows of one part with a model
+    trained on the others.
 
     Examples
     --------
@@ -117,7 +119,7 @@ def strangers(pairs: list[Pair], y: Any, groups: Any, seed: int = 0) -> list[Pai
 
 
 def ignores_groups(cv: Any) -> bool:
-    """Return whether a splitter does not use groups; those outside scikit-learn, which declare nothing, may."""
+    """Return whether a splitter ignores groups; splitters from outside scikit-learn are assumed to use them."""
     foreign = hasattr(cv, "split") and not type(cv).__module__.startswith("sklearn.")
     return not foreign and not get_routing_for_object(cv).consumes("split", ["groups"])
 
@@ -155,10 +157,10 @@ def _stratified(cv: int | None, training: Training, seed: int) -> Splits:
 def stratified_folds(labels: Array, equal: Array, folds: int, seed: int | None) -> Array:
     """Return the fold (samples,) of each row: stratified by scikit-learn, with equal rows in the same fold.
 
-    A test on a row proves nothing if the model was trained on a copy of it. If rows repeat so often that folds of
-    distinct rows would be lopsided, whole groups of copies are assigned to folds by their sizes; equal rows with
-    different labels are not copies, and every row is then drawn separately. ``equal`` (samples,) has the same value
-    for equal rows. Without a seed, the folds follow the order of the rows.
+    A test on a row proves nothing if the model was trained on a copy of that row. If rows repeat so often that folds of
+    distinct rows would be unbalanced, whole groups of copies are assigned to folds by their sizes. Equal rows with
+    different labels are not copies; if there are any, every row is drawn separately. ``equal`` (samples,) has the same
+    value for equal rows. Without a seed, the folds follow the order of the rows.
 
     Examples
     --------
@@ -186,7 +188,7 @@ def stratified_folds(labels: Array, equal: Array, folds: int, seed: int | None) 
 
 
 def central(X: Any, weight: Array) -> Array:
-    """Return which rows (samples,) make up the mass nearest to the mean, measured in standardised columns.
+    """Return a mask (samples,) of the rows that are nearest to the mean, measured in standardised columns.
 
     Examples
     --------
@@ -215,7 +217,8 @@ def central(X: Any, weight: Array) -> Array:
 def heat_rows(training: Training, split: Splits, limit: int = HEAT_ROWS) -> tuple[Array, float]:
     """Return the rows of the first fold to use in the heat, and the share of its training rows among them.
 
-    These are at most about ``limit`` training rows, stratified by class and drawn by position, and the test rows.
+    These rows are the test rows and at most about ``limit`` training rows, which are stratified by class and drawn by
+    position.
     """
     trains, tests = split.train[0][split.group], split.test[0][split.group]
     share = min(1.0, limit / max(1, int(trains.sum())))
@@ -230,5 +233,5 @@ def heat_rows(training: Training, split: Splits, limit: int = HEAT_ROWS) -> tupl
 
 
 def heat_folds(split: Splits) -> int:
-    """The number of folds with enough test rows for the heat."""
+    """Return the number of folds with enough test rows for the heat."""
     return min(len(split), -(-HEAT_TESTS // max(1, int(split.test[0][split.group].sum()))))

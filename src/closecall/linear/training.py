@@ -1,9 +1,9 @@
-"""The training set in a canonical order: the same data give the same model, bit for bit.
+"""The training set in a canonical order, so that the same data give exactly the same model.
 
 The order of a sum changes its last digits, and a selection can turn these into a different model. Rows are therefore
 sorted by a hash of their values, equal rows are merged into one with the summed mass, and the data, not the names of
-the classes, decide which class is positive. The order of the rows, weights instead of copies, and the coding of the
-labels then make no difference.
+the classes, decide which class is positive. The result then does not depend on the order of the rows, on the use of
+weights instead of copies, or on the coding of the labels.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ NEGLIGIBLE = 1e-12
 class Training:
     """A checked training set, with only the rows of positive mass.
 
-    All fields but ``classes`` have one entry per row: ``codes`` are positions in ``classes``, ``hashes`` those of
-    :func:`row_hashes`, and ``rows`` the positions in the given X. The ``mass`` is the weight in training, sample weight
-    times class weight; the ``weight`` in scoring is the sample weight alone.
+    All fields but ``classes`` have one entry per row: ``codes`` are positions in ``classes``, ``hashes`` come from
+    :func:`row_hashes`, and ``rows`` are the positions in the given X. The ``mass`` is the weight in training, which is
+    the sample weight times the class weight. The ``weight``, used in scoring, is the sample weight alone.
     """
 
     X: Any
@@ -93,7 +93,7 @@ def column_sizes(X: Any) -> Array:
 
 
 def class_factors(class_weight: Any, classes: Array, codes: Array, mass: Array) -> Array:
-    """Return the factor of each class (classes,): 1, the one given in a dict, or ``balanced`` by mass.
+    """Return the factor of each class (classes,): 1, the factor given in a dict, or the ``balanced`` factor by mass.
 
     Examples
     --------
@@ -117,10 +117,10 @@ def class_factors(class_weight: Any, classes: Array, codes: Array, mass: Array) 
 
 
 def row_hashes(X: Any, least: Array | None = None) -> Array:
-    """Return a 64-bit hash of every row (samples,), the same for dense and sparse, float32 and float64.
+    """Return a 64-bit hash of every row (samples,), the same for dense and sparse data and for float32 and float64.
 
-    Values are rounded to float32 first, and values of a column up to ``least`` (features,) count as zero: the last bits
-    of a scaled table depend on the processor and must not affect the order.
+    Values are first rounded to float32, and values of a column up to ``least`` (features,) count as zero, because the
+    last bits of a scaled table depend on the processor and must not affect the order.
 
     Examples
     --------
@@ -174,8 +174,9 @@ class Arranged:
 def arrange(training: Training, labels: Array, group: Array | None = None) -> Arranged:
     """Sort the rows and merge those with equal (x, label, group) into one with the summed mass.
 
-    If all masses are then whole and few exceed 1, rows are repeated instead, which is faster. Tables of 80,000 rows or
-    more, of which the solver draws a sample, are excepted: the sample must not depend on the order of the rows.
+    If all masses are then whole numbers and few of them exceed 1, rows are repeated instead, which is faster. This does
+    not apply to tables of 80,000 rows or more: the solver draws a sample of these, which must not depend on the order
+    of the rows.
 
     Examples
     --------
@@ -210,7 +211,7 @@ def _taken(X: Any, rows: Array) -> Any:
 
 
 def orientation(training: Training, positive: Array) -> int:
-    """Return +1 if the rows ``positive`` (samples,) are the heavier side, else -1; hashes break ties."""
+    """Return +1 if the rows ``positive`` (samples,) have the larger mass, otherwise -1; hashes break ties."""
     mass = training.mass
     sides = [math.fsum(mass[positive]), math.fsum(mass[~positive])]
     if sides[0] == sides[1]:

@@ -25,7 +25,7 @@ _CHOSEN = ("aggregate", "k", "alpha", "m")
 
 
 class _NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Methods that both classifiers share: input checks, training by :func:`train_grid`, prediction."""
+    """Methods that both classifiers share: input checks, training by :func:`train_grid`, and prediction."""
 
     classes_: Array
     network_: NetworkGrid
@@ -151,7 +151,7 @@ class ResidualMLPClassifier(_NetworkClassifier):
     alpha : float
         The L2 strength.
     hidden : int, optional
-        Units of each hidden layer; by default the number of features, as in the paper.
+        The number of units in each hidden layer; by default the number of features, as in the paper.
     max_iter : int
         Number of steps; a decay of k extends over all of them.
     learning_rate : float
@@ -168,7 +168,7 @@ class ResidualMLPClassifier(_NetworkClassifier):
     random_state : int, RandomState or None
         Seed for the random start and the choice of held-out examples.
     callback : callable, optional
-        Called with a :class:`closecall.network.NetworkProgress` about a hundred times per fit.
+        A function that is called with a :class:`closecall.network.NetworkProgress` about a hundred times per fit.
 
     Attributes
     ----------
@@ -227,7 +227,7 @@ class ResidualMLPClassifier(_NetworkClassifier):
 
 
 class ResidualMLPClassifierCV(_NetworkClassifier):
-    """The paper's network with alpha, k and the aggregate chosen by cross-validation; the grid is trained together.
+    """The paper's network with alpha, k and the aggregate chosen by cross-validation, all in one grid.
 
     ``average`` is always tried with every alpha. Another aggregate is chosen only if its paired gain over the best
     ``average``, fold by fold, exceeds ``guard`` standard errors; ``guard=0`` chooses the best mean. Ties go to the
@@ -246,7 +246,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
     alphas : sequence of float, optional
         Default: 1e-5 to 1e5 in powers of ten.
     cv : int, splitter or iterable of splits
-        Stratified folds if an int.
+        If an int, the number of stratified folds.
     guard : float
     n_starts : int
         Number of random starts for every setting of every aggregate, including ``average``, because more starts for one

@@ -1,4 +1,4 @@
-"""The compiled kernel of the network; :mod:`.twin` does the same in NumPy if it was not built or does not apply.
+"""The compiled kernel of the network; :mod:`.twin` is the fallback in NumPy if it was not built or does not apply.
 
 `kernel.c` is built when the package is installed, if there is a C compiler. It supports the logistic and hinge losses,
 the core aggregates, any masses and any number of classes, in float32. Calls release the GIL.
@@ -75,7 +75,7 @@ def serves(path: Path, dtype: Any) -> bool:
 
 
 class CompiledWalker:
-    """Trains networks one at a time, on data that are arranged once for all of them."""
+    """A trainer for networks, one at a time, on data that are arranged once for all of them."""
 
     def __init__(self, data: Data, shape: Shape, settings: Settings) -> None:
         self.data, self.settings = data, settings

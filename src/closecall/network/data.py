@@ -16,8 +16,8 @@ from ..objective import check_data
 class Data:
     """Distinct examples.
 
-    Rows are (samples, features), targets (samples,) are signs as floats or class numbers, and masses (samples,) are
-    float64, or None if all are one. There is one output, or one for each class.
+    Rows have shape (samples, features). Targets (samples,) are signs as floats, or class numbers. Masses (samples,) are
+    float64, or None if all of them are one. There is one output, or one for each class.
     """
 
     rows: Array
@@ -28,10 +28,11 @@ class Data:
 
 
 def prepare(X: Any, y: Any, sample_weight: Any, classes: int | None, dtype: Any) -> Data:
-    """Check and convert examples; identical (x, y) rows are merged, their masses added, and the rows sorted.
+    """Check and convert examples, merge identical (x, y) rows by adding their masses, and sort the rows.
 
-    A matrix product may give identical rows different last bits, which would break their tie. After merging and
-    sorting, the result does not depend on the order of rows, nor on whether rows are repeated or weighted.
+    A matrix product may return scores for identical rows that differ in the last bits, which would break their tie.
+    After merging and sorting, the result depends neither on the order of the rows nor on whether rows are repeated or
+    weighted.
 
     Examples
     --------

@@ -40,7 +40,7 @@ class NetworkGrid:
     def scores(self, X: Any) -> Array:
         """Return scores (problems, samples) of X (samples, features); (problems, classes, samples) with classes.
 
-        They are computed in float64, so the score of a row does not depend on the other rows.
+        The scores are computed in float64, so the score of a row does not depend on the other rows.
         """
         values = np.asarray(X, dtype=np.float64)
         shape = self.parameters.shape
@@ -71,13 +71,14 @@ def train_grid(
     """Train one network for each problem by full-batch Adam on one core, from a common random start or from several.
 
     Problems with the same path and start are trained once: the first third of a decay run is the same as for
-    ``average``, and so are ``close`` and ``atk`` with k = n.
+    ``average``, and ``close`` and ``atk`` with k = n are the same as ``average`` throughout.
 
     Parameters
     ----------
     X : array (samples, features)
     y : array (samples,)
-        Labels in {-1, +1}; with ``classes``, integers 0..classes-1, and losses are functions of the top-two margin.
+        Labels in {-1, +1}. With ``classes``, the labels are integers 0..classes-1, and losses are functions of the
+        top-two margin.
     problems : sequence of Problem
     max_iter : int
         Number of steps; a decay of k extends over all of them.
@@ -88,21 +89,21 @@ def train_grid(
     classes : int, optional
         Number of classes, unless the labels are -1 and +1.
     hidden : int, optional
-        Units of each hidden layer; by default the number of features.
+        The number of units in each hidden layer; by default the number of features.
     learning_rate : float
-        Adam's step size; it falls to zero over the last third.
+        Adam's step size; it falls to zero over the last third of the run.
     penalize_intercept : bool
         Whether alpha penalises the intercepts like the weights.
     validation : (X, y), optional
-        Data for early stopping: each network keeps its most accurate parameters (if k decays, of the last third) and
-        stops when it has not improved for ``patience`` steps.
+        Data for early stopping. Each network keeps its most accurate parameters and stops when it has not improved for
+        ``patience`` steps. If k decays, only the last third of the run counts.
     patience : int
     dtype : float32 or float64
         The compiled kernel computes in float32; float64 uses NumPy and is many times slower.
     callback : callable, optional
-        Called with a :class:`NetworkProgress` about a hundred times per run.
+        A function that is called with a :class:`NetworkProgress` about a hundred times per run.
     trainer : callable, optional
-        A replacement for :class:`KernelTrainer`, such as that of :func:`closecall.nn.train_grid`.
+        A replacement for :class:`KernelTrainer`, such as the one that :func:`closecall.nn.train_grid` uses.
 
     Returns
     -------
@@ -145,7 +146,7 @@ def train_grid(
 
 
 class KernelTrainer:
-    """Trains the networks of a grid one at a time, by the compiled kernel or, where it does not apply, by NumPy.
+    """A trainer for the networks of a grid, one at a time, that uses the compiled kernel where possible and else NumPy.
 
     It begins with one network for each random start. :class:`closecall.nn.network.TorchTrainer` has the same methods
     for any device.
@@ -165,7 +166,7 @@ class KernelTrainer:
         self.state = [each[rows] for each in self.state]
 
     def train(self, paths: Sequence[Path], span: range, *, watched: bool) -> list[int]:
-        """Train each network through the span in place, and return its last step.
+        """Train each network in place through a span of steps, and return its last step.
 
         If ``watched``, each network keeps its best parameters and may stop early.
         """

@@ -1,8 +1,9 @@
 """The paper's network as one vector of weights: the shape of networks, their random start and their scores.
 
 The network has two hidden ReLU layers of h units with skip connections: the input of the second layer is [x, 1, h1],
-that of the output [x, 1, h1, h2]. The weights of a layer are a matrix (units, inputs). All three matrices are stored in
-one vector, so a step of gradient descent needs few vector operations. Activations are (units, samples).
+and the input of the output layer is [x, 1, h1, h2]. The weights of a layer are a matrix (units, inputs). All three
+matrices are stored in one vector, so a step of gradient descent needs few vector operations. Activations are (units,
+samples).
 """
 
 from __future__ import annotations
@@ -33,23 +34,23 @@ class Shape:
 
     @property
     def layers(self) -> tuple[tuple[int, int], ...]:
-        """(units, inputs) of each layer; the inputs include a constant 1 for the intercept."""
+        """The shape (units, inputs) of each layer; the inputs include a constant 1 for the intercept."""
         seen = (self.features + 1 + layer * self.hidden for layer in range(3))
         return tuple(zip((self.hidden, self.hidden, self.outputs), seen, strict=True))
 
     @property
     def size(self) -> int:
-        """Number of weights of a network."""
+        """The number of weights in a network."""
         return sum(units * seen for units, seen in self.layers)
 
     def split(self, values: Array) -> list[Array]:
-        """Split vectors (..., size) into a matrix (..., units, inputs) for each layer; these are views."""
+        """Split vectors (..., size) into a matrix (..., units, inputs) for each layer; the matrices are views."""
         ends = np.cumsum([units * seen for units, seen in self.layers])[:-1]
         parts = np.split(values, ends, axis=-1)
         return [part.reshape(*values.shape[:-1], *each) for part, each in zip(parts, self.layers, strict=True)]
 
     def penalized(self, intercepts: bool) -> Array:
-        """Return ones for penalised weights and zeros for others (size,)."""
+        """Return a vector (size,) with ones for penalised weights and zeros for the others."""
         mask = np.ones(self.size)
         if not intercepts:
             for layer in self.split(mask):
@@ -91,7 +92,8 @@ def start(shape: Shape, seed: int) -> Parameters:
 def forward(layers: list[Array], seen: Array) -> Array:
     """Return the scores (outputs, samples) of one network, given as the layers of :meth:`Shape.split`.
 
-    ``seen`` (features + 1 + 2h, samples) contains the inputs and a row of ones; h1 and h2 are written to rows below.
+    ``seen`` (features + 1 + 2h, samples) contains the inputs and a row of ones; h1 and h2 are written to the rows below
+    these.
     """
     for layer in layers[:2]:
         units, width = layer.shape

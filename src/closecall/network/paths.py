@@ -28,12 +28,12 @@ class Settings:
     penalize_intercept: bool
 
     def rate(self, step: int) -> float:
-        """Return the step size: constant, then falling to zero over the last third."""
+        """Return the step size, which is constant at first and falls to zero over the last third of the run."""
         left = (self.max_iter + 1 - step) / (self.max_iter + 1 - first_final_step(self.max_iter))
         return self.learning_rate * min(1.0, left)
 
     def factors(self, step: int) -> tuple[float, float]:
-        """Return Adam's bias corrections: for the running mean, times the step size, and for the root mean square.
+        """Return Adam's bias corrections for the running mean (multiplied by the step size) and the root mean square.
 
         Examples
         --------
@@ -85,14 +85,14 @@ def path_of(problem: Problem, total: float, *, convex: bool) -> Path:
 
 
 def spans(problems: Sequence[Problem], total: float, steps: int) -> list[tuple[range, list[Path]]]:
-    """Return spans of steps with the path of each problem: two if the k of any problem decays, otherwise one."""
+    """Return spans of steps with the path of each problem: two spans if the k of any problem decays, otherwise one."""
     split = last_convex_step(steps) if any(get_aggregate(each.aggregate).decays for each in problems) else 0
     parts = [(range(1, split + 1), True), (range(split + 1, steps + 1), False)]
     return [(span, [path_of(each, total, convex=convex) for each in problems]) for span, convex in parts if span]
 
 
 def blocks(paths: Sequence[Path], size: int) -> Iterator[tuple[slice, Sequence[Path]]]:
-    """Divide sorted paths into blocks of at most ``size`` rows that share loss and aggregate."""
+    """Divide sorted paths into blocks of at most ``size`` rows that share a loss and an aggregate."""
     begin = 0
     for _, group in groupby(paths, key=lambda path: (path.loss, path.aggregate)):
         members = list(group)

@@ -18,7 +18,7 @@ from .paths import BETAS, EPSILON, Path, Settings
 
 
 class TwinWalker:
-    """Trains networks one at a time, like :class:`closecall.network.compiled.CompiledWalker`."""
+    """A trainer for networks, one at a time, like :class:`closecall.network.compiled.CompiledWalker`."""
 
     def __init__(self, data: Data, shape: Shape, settings: Settings) -> None:
         self.data, self.shape, self.settings = data, shape, settings

@@ -19,8 +19,8 @@ class Reducer(nn.Module):  # type: ignore[misc]
     Parameters
     ----------
     k, m : int, float or None
-        Counts of examples in a batch, fractions of it, or None (all for ``k``, none for ``m``), if the reducer uses
-        them. A smaller batch is used in full.
+        Counts of examples in a batch, fractions of the batch, or None (all examples for ``k``, none for ``m``), if the
+        reducer uses them. A batch smaller than the count is used in full.
     dim, nonfinite, reduction, group
         As in :func:`closecall.nn.functional.aggregate`: the dimensions along which examples are ranked, how to treat
         losses that are not finite, whether to return the mean, the sum or the weighted losses, and the processes that
@@ -29,9 +29,10 @@ class Reducer(nn.Module):  # type: ignore[misc]
     Attributes
     ----------
     last_k : float or tensor
-        The weight selected in the last call, for logging.
+        The total weight selected in the last call, for logging.
     last_threshold : float or tensor
-        The loss (for close-k the closeness) at which the selection ended; one value per row if there are several.
+        The loss (or, for close-k, the closeness) at which the selection ended; one value per row if there are several
+        rows.
     """
 
     aggregate: ClassVar[str]
@@ -71,7 +72,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
 
     @property
     def takes(self) -> tuple[str, ...]:
-        """Which of the counts k and m this reducer uses."""
+        """The names of the counts (k and m) that this reducer uses."""
         return get_aggregate(self.aggregate).takes
 
     @property
@@ -120,27 +121,27 @@ class Reducer(nn.Module):  # type: ignore[misc]
     weigher: Any = None
 
     def reduce(self, batch: Batch) -> Tensor:
-        """Implements :meth:`forward`; overridden by subclasses."""
+        """Implement :meth:`forward`; subclasses override this method."""
         found = functional.reduce(self.plan(), batch, self.weigher)
         self.__dict__["_last"] = found[1:]  # nn.Module's own __setattr__ is slow
         return found.value
 
     def weigh(self, batch: Batch) -> Tensor:
-        """Implements :meth:`weights`; overridden by subclasses."""
+        """Implement :meth:`weights`; subclasses override this method."""
         return functional.weigh(self.plan(), batch, self.weigher)
 
     @property
     def last_k(self) -> Any:
-        """The weight selected in the last call; over a group, by all processes."""
+        """The total weight selected in the last call, over all processes of a group."""
         return _number(self._last[0])
 
     @property
     def last_threshold(self) -> Any:
-        """The loss (for close-k the closeness) at which the last selection ended."""
+        """The loss (or, for close-k, the closeness) at which the last selection ended."""
         return _number(self._last[1])
 
     def attach(self, schedule: Any) -> None:
-        """Attach a schedule to one of the counts, at the position in a loaded state if there is one."""
+        """Attach a schedule to one of the counts, starting at the position in a loaded state if there is one."""
         name = schedule.count
         self.register_buffer(f"{name}_step", torch.zeros((), dtype=torch.int64, device=self.remaining.device))
         self.schedules[name] = schedule
@@ -158,7 +159,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
             schedule.move_to(schedule.last_step)
 
     def extra_repr(self) -> str:
-        """The settings, for ``repr``."""
+        """Return the settings for ``repr``."""
         shown = {name: getattr(self, name) for name in (*self.takes, *self.more, "dim", "nonfinite", "reduction")}
         shown |= {} if self.group is None else {"group": self.group}
         shown |= {f"{name}_schedule": type(each).__name__ for name, each in self.schedules.items()}

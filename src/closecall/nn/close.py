@@ -20,7 +20,7 @@ from .selection import NOT_FINITE, Selector, require, weigh
 
 
 class Keys(NamedTuple):
-    """Keys of examples, their masses and their contributions to the mean's divisor, each (1, samples)."""
+    """Keys of examples, their masses and their contributions to the mean's divisor, each of shape (1, samples)."""
 
     keys: Tensor
     mass: Tensor
@@ -28,14 +28,14 @@ class Keys(NamedTuple):
 
 
 class KeyMemory(nn.Module):  # type: ignore[misc]
-    """A ring buffer of the last keys ``abs(l - T)``, their masses and divisors, saved with the state dict.
+    """A ring buffer of the latest keys ``abs(l - T)`` with their masses and divisors, saved in the state dict.
 
-    Even a batch of 32 easy examples has a closest ten percent, none of which would be selected from the full data.
-    Therefore the keys of a batch that are below the k-th place *of the ring* are selected. If the parameters are
-    constant and the ring holds one epoch, this is exactly the full-batch selection; while the parameters change, older
-    keys lag behind. A ring of 16 to 32 batches agreed best with the full-batch selection in our runs
-    (benchmarks/torch_loss.py prints the table). Over a group of processes the ring holds the joint batches and is the
-    same on every process, so any process may save it.
+    Every batch has a closest ten percent, even if it consists of 32 easy examples that a selection from the full data
+    would not include. Therefore the reducer selects the keys of a batch that are below the k-th smallest key *of the
+    ring*. If the parameters are constant and the ring holds one epoch, the result is exactly the full-batch selection.
+    While the parameters change, older keys are out of date. A ring of 16 to 32 batches agreed best with the full-batch
+    selection in our runs (benchmarks/torch_loss.py prints the table). For a group of processes, the ring holds the
+    joint batches and is the same on every process, so any process may save it.
 
     Keys are ranked in float32 or float64; converting a model to half precision does not change its memory.
 
@@ -81,7 +81,7 @@ class KeyMemory(nn.Module):  # type: ignore[misc]
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def remember(self, new: Keys) -> None:
-        """Replace the oldest keys."""
+        """Replace the oldest keys with new ones."""
         size = self.keys.shape[1]
         samples = min(new.keys.shape[1], size)
         if samples == size:
@@ -108,7 +108,7 @@ class KeyMemory(nn.Module):  # type: ignore[misc]
         return new
 
     def extra_repr(self) -> str:
-        """The size, for ``repr``."""
+        """Return the size for ``repr``."""
         return f"size={self.keys.shape[1]}"
 
 
@@ -124,16 +124,16 @@ class CloseK(Reducer):
         cross-entropy, 1 for the hinge loss. It cannot be inferred from the losses; without it, pass ``closeness`` to
         the call, or use :class:`CloseKLoss`, which computes it from the logits.
     temperature : float, optional
-        Make the selection soft, with this width (:mod:`closecall.nn.soft`).
+        The width of a soft selection (:mod:`closecall.nn.soft`); by default the selection is hard.
     dim, nonfinite, reduction, group
         As for every :class:`Reducer`.
     memory : None or "global"
-        With ``"global"``, k is a share of the data, not of the batch: a batch is ranked among the last ``memory_size``
-        examples (:class:`KeyMemory`), and the mean divides by the expected weight. A batch is remembered only in
-        training mode with gradients enabled; validation does not change the memory.
+        With ``"global"``, k refers to the full data instead of the batch: each batch is ranked among the last
+        ``memory_size`` examples (:class:`KeyMemory`), and the mean is divided by the expected weight. A batch is
+        remembered only in training mode with gradients enabled; validation does not change the memory.
     memory_size : int
-        Number of examples to remember, over all processes of a group; at most ``data_size``. A larger batch is
-        ranked on its own, with a warning.
+        Number of examples to remember, over all processes of a group; at most ``data_size``. A batch larger than this
+        is ranked on its own, with a warning.
     data_size : int, optional
         Number of examples in an epoch; required if ``k`` is a count and ``memory="global"``.
 
@@ -171,7 +171,7 @@ class CloseK(Reducer):
         self.memory = KeyMemory(min(memory_size, data_size or memory_size)) if memory else None
 
     def reduce(self, batch: Batch) -> Tensor:
-        """Reduce a batch, on its own or among recent examples."""
+        """Reduce a batch, ranked on its own or among recent examples."""
         if self.memory is None:
             return super().reduce(batch)
         batch = check_batch(batch, allow_empty=self.group is not None)

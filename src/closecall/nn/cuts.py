@@ -1,7 +1,7 @@
-"""Cuts (the places where the smallest keys of a row end) in NumPy, for eager code on the CPU.
+"""Cuts in NumPy for eager code on the CPU: the points at which the selection of the smallest keys of a row ends.
 
-``np.partition`` is many times faster there than torch's sort, topk and kthvalue. At the usual batch sizes the number of
-calls dominates the cost, and a NumPy call is cheaper than a torch call.
+On the CPU, ``np.partition`` is many times faster than torch's sort, topk and kthvalue. At the usual batch sizes, the
+number of calls dominates the cost, and a NumPy call is cheaper than a torch call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from closecall._names import Array
 
 
 class Taken(NamedTuple):
-    """The smallest keys of one row."""
+    """The selection of the smallest keys of one row."""
 
     weights: Array  # (samples,), in the dtype of the keys
     mass: float  # the sum of the weights
@@ -22,12 +22,12 @@ class Taken(NamedTuple):
 
 
 def almost(samples: Any, epsilon: float = 2.0**-52) -> Any:
-    """Return the factor by which a sum of this many masses may fall short of k through rounding, as in the core."""
+    """Return the fraction of k that a rounded sum of this many masses must reach, as in the core."""
     return 1 - 4 * samples * epsilon
 
 
 def take_row(keys: Array, wanted: float, mass: Array | None = None, total: float | None = None) -> Taken:
-    """Select the smallest keys (samples,) up to the mass ``wanted``, or all if there is less; ties share the remainder.
+    """Select the smallest keys (samples,) up to the mass ``wanted``, or all of them; tied keys share the remainder.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def take_row(keys: Array, wanted: float, mass: Array | None = None, total: float
 def cut_rows(keys: Array, mass: Array | None, wanted: Array) -> tuple[Array, Array, Array]:
     """Return the cuts of keys and masses (rows, samples) at the masses ``wanted`` (rows, 1), as arrays (rows, 1).
 
-    A cut consists of the key at the k-th place, the mass below it and the mass tied with it.
+    A cut consists of the k-th smallest key, the mass below it and the mass tied with it.
     """
     edge = _edges(keys, wanted) if mass is None else _weighted_edges(keys, mass, wanted)
     parts = keys < edge, keys == edge

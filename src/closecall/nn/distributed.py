@@ -1,17 +1,18 @@
 """Selection over the joint batch of all processes, without gathering the losses.
 
-The k-th key is found digit by digit. The bits of a key, arranged to sort like the original floats, are cut into digits
-of 11 bits, three for float32 and six for float64. For each digit every process sums the mass of its keys by value,
-``all_reduce`` adds up the sums, and the value that contains the k-th place is kept: a bisection with 2048 branches and
-16 kB per round and row, whatever the batch size. Counts are exact, and so is the cut.
+The k-th key is found digit by digit. The bits of a key are arranged to sort like the original floats and divided into
+digits of 11 bits: three digits for float32 and six for float64. For each digit, every process sums the mass of its keys
+by the value of the digit, ``all_reduce`` adds up these sums, and the value that contains the k-th key is kept. This is
+a bisection with 2048 branches; it transfers 16 kB per round and row, whatever the batch size. Counts are exact, so the
+cut is exact too.
 
-**Gradients.** DistributedDataParallel averages the gradients of W processes. The loss on each process has the value of
-the joint batch and W times the gradient of that process's part, so the average is the gradient of the joint batch. (If
-you sum gradients instead of averaging them, divide by W.)
+**Gradients.** DistributedDataParallel averages the gradients of W processes. On each process, the loss has the value of
+the joint batch and W times the gradient of that process's examples, so the average of these gradients is the gradient
+of the joint batch. (If you sum gradients instead of averaging them, divide by W.)
 
-Every process must call the reducer in every step; a process with an empty batch calls it with an empty tensor. With
-``dim=`` the processes share the rows if dimension 0, the batch, is ranked (for example, in a selection for each class);
-otherwise each row belongs to one process (in a selection for each image) and only the mean is shared.
+Every process must call the reducer in every step; a process with an empty batch calls it with an empty tensor. If
+``dim=`` includes dimension 0 (the batch), the processes share the rows, for example in a selection for each class.
+Otherwise each row belongs to one process, for example in a selection for each image, and only the mean is shared.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ DIGIT = 11
 
 
 def resolve_group(group: Any) -> Any:
-    """Turn ``"world"`` into the default process group; anything else must already be a group."""
+    """Return the default process group for ``"world"``; any other value must already be a group."""
     if not dist.is_available() or not dist.is_initialized():
         raise RuntimeError(
             "selection over processes needs torch.distributed: call torch.distributed.init_process_group first, "
@@ -55,14 +56,14 @@ def ordered_bits(keys: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class GroupSelector(Selector):
-    """A selector whose rows are spread over the processes of a group; ``mass`` is that of this process's keys."""
+    """A selector for rows that are distributed over a group of processes; ``mass`` covers this process's keys only."""
 
     group: Any = None
 
     def check(self, losses: Tensor, strict: bool, needs_mass: bool) -> bool:
-        """Return whether any loss is infinite; a bad value on one process raises on all, so none is left waiting.
+        """Return whether any loss is infinite; a bad value raises an error on all processes, so none waits forever.
 
-        On accelerators no value is read and nothing raises.
+        On accelerators, no value is read and no error is raised.
         """
         mass = torch.ones_like(losses) if self.mass is None else self.mass
         bad = torch.isnan(losses), torch.isinf(losses), ~torch.isfinite(mass), mass < 0
@@ -138,14 +139,14 @@ def _keys_of(found: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def largest(values: Tensor, group: Any) -> Tensor:
-    """Return the largest value of all processes, element by element."""
+    """Return the elementwise maximum over all processes."""
     joined = values.clone()
     dist.all_reduce(joined, op=dist.ReduceOp.MAX, group=group)
     return joined
 
 
 def gather(values: Tensor, group: Any) -> tuple[Tensor, int]:
-    """Concatenate the values (rows, samples) of all processes; also return where this process's samples begin."""
+    """Concatenate the values (rows, samples) of all processes; also return the index of this process's first sample."""
     world, rank = dist.get_world_size(group), dist.get_rank(group)
     counts = [torch.zeros(1, dtype=torch.int64, device=values.device) for _ in range(world)]
     dist.all_gather(counts, torch.tensor([values.shape[1]], device=values.device), group=group)
@@ -171,5 +172,5 @@ class _Join(torch.autograd.Function):  # type: ignore[misc]
 
 
 def join(part: Tensor, group: Any) -> Tensor:
-    """Return the sum over all processes, with W times the gradient of this part (see the note on gradients above)."""
+    """Return the sum over all processes, with W times this process's gradient (see the note on gradients above)."""
     return _Join.apply(part, group)

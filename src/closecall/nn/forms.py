@@ -17,12 +17,12 @@ from closecall.losses import FOCAL_GAMMA, GCE_Q, get_loss
 
 
 def focal(margins: Tensor, gamma: float = FOCAL_GAMMA) -> Tensor:
-    """Return the logistic loss times the probability of an error to the power ``gamma``."""
+    """Return the logistic loss times the probability of an error raised to the power ``gamma``."""
     return torch.exp(gamma * F.logsigmoid(-margins)) * -F.logsigmoid(margins)
 
 
 def generalized_cross_entropy(margins: Tensor, q: float = GCE_Q) -> Tensor:
-    """Return (1 - p^q) / q, where p is the probability of being right."""
+    """Return (1 - p^q) / q, where p is the probability of a correct prediction."""
     return -torch.expm1(q * F.logsigmoid(margins)) / q
 
 
@@ -77,7 +77,7 @@ FORMS: dict[str, Form] = {
 
 
 class LossOptions(NamedTuple):
-    """The options of a loss; :func:`logit_losses` explains each."""
+    """The options of a loss, which :func:`logit_losses` explains."""
 
     weight: Tensor | None = None
     pos_weight: Tensor | None = None

@@ -1,10 +1,11 @@
-"""Aggregates of per-example losses as functions: losses of any shape -> one number with a gradient.
+"""Aggregates as functions that reduce per-example losses of any shape to one number with a gradient.
 
-The value is ``weights . losses`` with the weights of :mod:`closecall.aggregates`, chosen without gradient and held
-fixed. The paper's constant M does not affect the gradient and is left out of the value. Losses of any shape (such as a
-segmentation map) are one batch of examples, or several with ``dim``. Losses in half precision are converted to float32.
-A count above the size of the batch means the whole batch. On the CPU a NaN loss raises, under ``torch.compile`` and
-``vmap`` too; on accelerators, where checking would wait for the device, it makes the value NaN.
+The value is ``weights . losses`` with the weights of :mod:`closecall.aggregates`, which are chosen without a gradient
+and held fixed. The paper's constant M does not affect the gradient and is left out of the value. Losses of any shape,
+such as a segmentation map, are treated as one batch of examples, or as several batches with ``dim``. Losses in half
+precision are converted to float32. A count above the size of the batch means the whole batch. On the CPU, a NaN loss
+raises an error, even under ``torch.compile`` and ``vmap``. On accelerators, where a check would have to wait for the
+device, it makes the value NaN.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ LOG2 = math.log(2)
 
 
 def reduce(plan: Plan, batch: Batch, weigher: Any = None) -> Outcome:
-    """Reduce a batch by the quickest possible path; shared by reducers and the functions below."""
+    """Reduce a batch on the fastest possible path; reducers and the functions below call this function."""
     batch = check_batch(batch, allow_empty=plan.group is not None)
     found = None
     if weigher is None:
@@ -83,32 +84,34 @@ def aggregate(
     losses : tensor of any shape
         One loss for each example.
     k, m : int, float or None
-        Counts of examples, fractions of their mass, or None: all for ``k``, none for ``m``. A smaller batch is used in
-        full.
+        Counts of examples, fractions of their mass, or None, which means all for ``k`` and none for ``m``. A batch
+        smaller than the count is used in full.
     threshold : float, optional
         T, the loss on the decision boundary; the close aggregates need T or ``closeness``. It is log 2 for the logistic
         loss and two-class cross-entropy, 1 for the hinge loss.
     closeness : tensor of the losses' shape, optional
-        The distance of each example from the boundary, instead of ``abs(losses - threshold)``: for losses without a
+        The distance of each example from the boundary, used instead of ``abs(losses - threshold)`` for losses without a
         constant T, such as cross-entropy with more than two classes (:func:`closecall.nn.losses.logit_losses`).
     mass : tensor of the losses' shape, optional
         Sample weights: an example of mass 2 counts as two examples.
     mask : boolean tensor of the losses' shape, optional
-        Which examples count. The others (ignored pixels, padding) are not ranked and may have any loss, even NaN. If
-        no example is left, the value is 0.
+        Which examples count. The others, such as ignored pixels or padding, are not ranked and may have any loss, even
+        NaN. If no example is left, the value is 0.
     dim : int or tuple of int, optional
         The dimensions along which examples are ranked; each position in the other dimensions has its own selection.
-        Losses (images, height, width) with ``dim=(1, 2)`` are selected image by image. The mean is over all selections.
+        For example, losses (images, height, width) are selected image by image with ``dim=(1, 2)``. The mean is taken
+        over all selections.
     min_loss, min_kept : float; int, float or None
-        For ``"atk"``: select the losses above ``min_loss``, at least ``min_kept`` and at most ``k``.
+        For ``"atk"``: select the losses above ``min_loss``, but at least ``min_kept`` and at most ``k`` of them.
     temperature : float, optional
-        Make the selection soft, with this width (:mod:`closecall.nn.soft`).
+        The width of a soft selection (:mod:`closecall.nn.soft`); by default the selection is hard.
     nonfinite : {"raise", "propagate", "drop"}
-        How to treat NaN losses and selected infinite losses: raise; propagate them to value and gradient, as GradScaler
-        requires; or treat them as masked. An infinite loss that is not selected has no effect.
+        How to treat NaN losses and selected infinite losses: raise an error, propagate them to the value and the
+        gradient (as GradScaler requires), or treat them as masked. An infinite loss that is not selected has no effect.
     reduction : {"mean", "sum", "none"}
-        The mean divides by the total weight: k for ``close`` and ``atk``, n for ``average``, 1 for ``top``. ``"none"``
-        returns the weighted losses in their shape; over a group, those of this process, unscaled.
+        The mean is the sum divided by the total weight: k for ``close`` and ``atk``, n for ``average``, 1 for ``top``.
+        ``"none"`` returns the weighted losses in their original shape. For a group, these are the losses of this
+        process, unscaled.
     group : process group or "world", optional
         Select over the joint batch of these processes (:mod:`closecall.nn.distributed`).
     remaining : tensor (2,), optional
@@ -153,7 +156,7 @@ def weights(
 
 
 def average(losses: Tensor, **options: Any) -> Tensor:
-    """Return the mean or the sum of all losses, by mass. Options are those of :func:`aggregate`.
+    """Return the mean or the sum of all losses, weighted by mass. The options are those of :func:`aggregate`.
 
     Examples
     --------
@@ -165,7 +168,7 @@ def average(losses: Tensor, **options: Any) -> Tensor:
 
 
 def maximal(losses: Tensor, **options: Any) -> Tensor:
-    """Return the largest loss; tied losses share the gradient. Options are those of :func:`aggregate`.
+    """Return the largest loss; tied losses share the gradient. The options are those of :func:`aggregate`.
 
     Examples
     --------
@@ -177,7 +180,7 @@ def maximal(losses: Tensor, **options: Any) -> Tensor:
 
 
 def top_k(losses: Tensor, k: Count, **options: Any) -> Tensor:
-    """Return the k-th largest loss. Options are those of :func:`aggregate`.
+    """Return the k-th largest loss. The options are those of :func:`aggregate`.
 
     Examples
     --------
@@ -189,7 +192,7 @@ def top_k(losses: Tensor, k: Count, **options: Any) -> Tensor:
 
 
 def average_top_k(losses: Tensor, k: Count, **options: Any) -> Tensor:
-    """Average the k largest losses (Fan et al. 2017). Options are those of :func:`aggregate`.
+    """Average the k largest losses (Fan et al. 2017). The options are those of :func:`aggregate`.
 
     Examples
     --------
@@ -201,7 +204,7 @@ def average_top_k(losses: Tensor, k: Count, **options: Any) -> Tensor:
 
 
 def close_k(losses: Tensor, k: Count, threshold: float | None = None, **options: Any) -> Tensor:
-    """Average the k losses nearest the threshold: the close calls. Options are those of :func:`aggregate`.
+    """Average the k losses nearest the threshold: the close calls. The options are those of :func:`aggregate`.
 
     Examples
     --------
@@ -213,7 +216,7 @@ def close_k(losses: Tensor, k: Count, threshold: float | None = None, **options:
 
 
 def ranked_range(losses: Tensor, k: Count, m: Count, **options: Any) -> Tensor:
-    """Average the losses ranked m+1 to k, largest first (Hu et al. 2020). Options are those of :func:`aggregate`.
+    """Average the losses ranked m+1 to k, largest first (Hu et al. 2020). The options are those of :func:`aggregate`.
 
     Examples
     --------
@@ -225,7 +228,7 @@ def ranked_range(losses: Tensor, k: Count, m: Count, **options: Any) -> Tensor:
 
 
 def trimmed(losses: Tensor, m: Count, **options: Any) -> Tensor:
-    """Average all but the m largest losses. Options are those of :func:`aggregate`.
+    """Average all but the m largest losses. The options are those of :func:`aggregate`.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""The general path: every reduction in tensor operations, for compiled code, vmap, accelerators and several processes.
+"""The general path, which uses tensor operations only: for compiled code, vmap, accelerators and several processes.
 
-On an accelerator no value is read and no decision depends on one, so nothing waits for the device. A NaN loss, for
-which eager code on the CPU raises, then makes the value and the gradient NaN.
+On an accelerator no value is read and no decision depends on one, so nothing waits for the device. A NaN loss, which
+raises an error in eager code on the CPU, makes the value and the gradient NaN in this case.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ WEIGH: dict[str, Weigh] = {
 
 
 class RankedRows(NamedTuple):
-    """A batch as rows without gradient, all (rows, samples); masked examples have mass, loss and closeness zero."""
+    """A batch as detached tensors (rows, samples); masked examples have zero mass, loss and closeness."""
 
     losses: Tensor
     closeness: Tensor | None
@@ -110,7 +110,7 @@ def choose(plan: Plan, batch: Batch, weigher: Any = None) -> Selected:
 
 
 def sums_of(found: Chosen, mass: Tensor | None, divisor: Tensor | None, group: GroupSelector | None) -> Tensor:
-    """Return the selected weight and the mean's divisor (divisors summed, weighted by selection) on this process.
+    """Return the selected weight and the mean's divisor (the sum of the selected divisors) on this process.
 
     If the weights change with the losses, the gradient requires a constant divisor: the weight times the mean divisor.
     """
@@ -129,7 +129,7 @@ def sums_of(found: Chosen, mass: Tensor | None, divisor: Tensor | None, group: G
 
 
 def selector_of(plan: Plan, layout: Layout, mass: Tensor | None) -> Selector:
-    """Return the selector of a plan; processes share rows if dimension 0, the batch, is ranked."""
+    """Return the selector of a plan; processes share rows if dimension 0 (the batch) is ranked."""
     refuse = "nan" if plan.nonfinite == "raise" else ""
     if plan.group is None or 0 not in layout.ranked:
         return Selector(mass, refuse=refuse)
@@ -194,14 +194,14 @@ def masses(plan: Plan, select: Selector, rows: RankedRows) -> tuple[Tensor, Tens
 
 
 def mass_of(count: Count, total: Tensor, low: int) -> Tensor:
-    """Convert a count to masses (rows, 1), at most the total."""
+    """Convert a count to masses (rows, 1) that do not exceed the total."""
     if count is None or isinstance(count, float):
         return total * resolve_count(count, 1.0, low=low)
     return total.clamp(max=resolve_count(count, math.inf, low=low))
 
 
 def edges(plan: Plan, select: Selector, rows: RankedRows, weights: Tensor) -> Tensor:
-    """Return the last selected loss (for close-k the closeness) of each row (rows,), over all its processes."""
+    """Return the last selected loss (or, for close-k, closeness) of each row (rows,), over all processes of the row."""
     smallest = plan.takes_smallest
     keys = rows.closeness if plan.is_close and rows.closeness is not None else rows.losses
     if not keys.shape[1]:

@@ -14,7 +14,7 @@ from closecall.network.layers import Parameters, Shape
 def scores_of(shape: Shape, values: Tensor, inputs: Tensor) -> Tensor:
     """Return the scores (rows, outputs, samples) of networks (rows, size).
 
-    The inputs are (features + 1, samples), with ones in the last row.
+    The inputs have shape (features + 1, samples), with ones in the last row.
 
     Examples
     --------
@@ -39,7 +39,7 @@ class ResidualMLP(nn.Module):  # type: ignore[misc]
     ----------
     features : int
     hidden : int, optional
-        Units of each hidden layer; by default the number of features, as in the paper.
+        The number of units in each hidden layer; by default the number of features, as in the paper.
     outputs : int
         One logit for two classes, otherwise one for each class.
 
@@ -57,7 +57,7 @@ class ResidualMLP(nn.Module):  # type: ignore[misc]
         self.output = nn.Linear(features + 2 * hidden, outputs)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return logits (samples, outputs) of inputs (samples, features)."""
+        """Return the logits (samples, outputs) of inputs (samples, features)."""
         seen = torch.cat([inputs, torch.relu(self.first(inputs))], dim=1)
         seen = torch.cat([seen, torch.relu(self.second(seen))], dim=1)
         return self.output(seen)

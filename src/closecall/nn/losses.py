@@ -1,4 +1,4 @@
-"""Individual losses of logits: scores and targets -> losses, and how close each example is to the boundary.
+"""Individual losses of logits, and the distance of each example from the boundary.
 
 Every loss of the core is a function of the margin; here the margin is computed from logits. With one logit per example
 it is ``y * z``; with a logit for each class it is ``z_y`` minus a summary of the other logits. If the summary is their
@@ -22,7 +22,7 @@ from .selection import require
 
 
 class LogitLosses(NamedTuple):
-    """Losses and their distances from the boundary; both (samples, ...)."""
+    """The losses of examples and their distances from the boundary, both of shape (samples, ...)."""
 
     losses: Tensor
     closeness: Tensor  # without gradient
@@ -65,7 +65,7 @@ def margins(logits: Tensor, targets: Tensor) -> Tensor:
     ----------
     logits : tensor (samples, ...) or (samples, classes, ...)
         One logit for each target, or one for each class in dimension 1, as in torch's ``cross_entropy``. A single logit
-        may have a dimension of its own: (samples, 1, ...), or the last.
+        may have an additional dimension of size 1, which is dimension 1 or the last.
     targets : tensor (samples, ...)
         With one logit: 0 and 1, or -1 and +1. With classes: integers 0..classes-1.
 
@@ -111,17 +111,18 @@ def logit_losses(
     | ``log_loss`` | torch's BCE with logits | torch's cross-entropy |
     | ``binary_cross_entropy`` | the same; targets may be probabilities | refused |
     | ``cross_entropy`` | refused | torch's, with probabilities as targets too |
-    | ``generalized_cross_entropy`` | (1 - p^q) / q | the same of the softmax |
+    | ``generalized_cross_entropy`` | (1 - p^q) / q | the same for the softmax |
     | ``focal``, ``softmax_focal`` | ``focal`` | ``softmax_focal``: (1 - p)^gamma times the log loss |
     | ``crammer_singer`` | refused | hinge loss of the top-two margin |
-    | ``top_two_logistic``, ``top_two_focal``, ... | refused | any margin loss, of the top-two margin |
+    | ``top_two_logistic``, ``top_two_focal``, ... | refused | any margin loss of the top-two margin |
     | ``hinge``, ``squared_hinge``, ``ramp``, ``modified_huber``, ``sigmoid`` | of the margin | of the top-two margin |
 
     The logistic loss of the top-two margin is below cross-entropy, which counts all other classes. With a logit for
     each class, ``logistic`` and ``focal`` still mean the top-two margin, with a warning that names both losses.
 
-    On the boundary, a loss of the softmax depends on the other classes, and weights and smoothing change any loss.
-    Close calls are therefore determined by the margin loss of the (top-two) margin alone, before any weights.
+    On the boundary, the value of a softmax loss depends on the other classes, and class weights and label smoothing
+    change the value of any loss. Close calls are therefore determined only by the margin loss of the (top-two) margin,
+    before any weights are applied.
 
     Parameters
     ----------
@@ -131,16 +132,16 @@ def logit_losses(
         As in :func:`margins`. Cross-entropy also accepts probabilities (samples, classes, ...) and binary cross-entropy
         probabilities (samples, ...); the margin is then that of the most likely class.
     weight : tensor (classes,), optional
-        Factors for the losses by class; with one logit (2,), for negatives and positives.
+        One factor for the losses of each class; with one logit, two factors, for negatives and positives.
     pos_weight : tensor, optional
-        Factor for the losses of positives, with one logit for each target.
+        A factor for the losses of positives, if there is one logit for each target.
     label_smoothing : float
         As in torch's cross-entropy; one logit counts as two classes.
     gamma : float, optional
         The exponent of the focal loss, 2 by default.
     alpha : float, optional
-        With one logit, the focal loss's factor for positives; that for negatives is 1 - alpha. With a logit for each
-        class use ``weight``.
+        With one logit, the focal loss's factor for positives; the factor for negatives is 1 - alpha. With a logit for
+        each class, use ``weight``.
     q : float, optional
         The exponent of the generalised cross-entropy, 0.7 by default: near 0 the loss is the log loss, at 1 it is the
         probability of an error.

@@ -113,7 +113,7 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
         return counted if mask is None else mask & counted
 
     def extra_repr(self) -> str:
-        """The settings, for ``repr``."""
+        """Return the settings for ``repr``."""
         shown = {"loss": self.loss, "ignore_index": self.ignore_index, "label_smoothing": self.label_smoothing}
         more = ("weight", "pos_weight", "gamma", "alpha", "q")
         shown |= {name: getattr(self, name) for name in more if getattr(self, name) is not None}
@@ -139,7 +139,7 @@ class _NamedLoss(AggregateLoss):
 
 
 class CloseKLoss(_NamedLoss):
-    """The k close calls; ``CloseKLoss(loss, k=..., **settings of CloseK)``.
+    """The average loss of the k close calls: ``CloseKLoss(loss, k=..., **settings of CloseK)``.
 
     Examples
     --------
@@ -153,54 +153,54 @@ class CloseKLoss(_NamedLoss):
 
 
 class AverageTopKLoss(_NamedLoss):
-    """The k largest losses; ``AverageTopKLoss(loss, k=...)``."""
+    """The average of the k largest losses: ``AverageTopKLoss(loss, k=...)``."""
 
     reducer_class = reducers.AverageTopK
 
 
 class TopKLoss(_NamedLoss):
-    """The k-th largest loss; ``TopKLoss(loss, k=...)``."""
+    """The k-th largest loss: ``TopKLoss(loss, k=...)``."""
 
     reducer_class = reducers.TopK
 
 
 class MaximalLoss(_NamedLoss):
-    """The largest loss; ``MaximalLoss(loss)``."""
+    """The largest loss: ``MaximalLoss(loss)``."""
 
     reducer_class = reducers.Maximal
 
 
 class AverageLoss(_NamedLoss):
-    """Every loss; ``AverageLoss(loss)``."""
+    """The average of all losses: ``AverageLoss(loss)``."""
 
     reducer_class = reducers.Average
 
 
 class RankedRangeLoss(_NamedLoss):
-    """The losses ranked m+1 to k; ``RankedRangeLoss(loss, k=..., m=...)``."""
+    """The average of the losses ranked m+1 to k: ``RankedRangeLoss(loss, k=..., m=...)``."""
 
     reducer_class = reducers.RankedRange
 
 
 class TrimmedLoss(_NamedLoss):
-    """All but the m largest losses; ``TrimmedLoss(loss, m=...)``."""
+    """The average of all but the m largest losses: ``TrimmedLoss(loss, m=...)``."""
 
     reducer_class = reducers.Trimmed
 
 
 class HardNegativesLoss(_NamedLoss):
-    """Positives and their hardest negatives; ``HardNegativesLoss(loss, ratio=3)``."""
+    """The loss of the positives and the hardest negatives: ``HardNegativesLoss(loss, ratio=3)``."""
 
     reducer_class = reducers.HardNegatives
 
 
 class SpectrumLoss(_NamedLoss):
-    """A member of a family of aggregates; ``SpectrumLoss(loss, name="human(0.4,0.3)")``."""
+    """An aggregate from one of the families: ``SpectrumLoss(loss, name="human(0.4,0.3)")``."""
 
     reducer_class = reducers.Spectrum
 
 
 class TiltedLoss(_NamedLoss):
-    """The tilted loss; ``TiltedLoss(loss, t=...)``."""
+    """The tilted loss: ``TiltedLoss(loss, t=...)``."""
 
     reducer_class = reducers.Tilted

@@ -1,6 +1,6 @@
-"""The paper's network for a grid of problems on any torch device, one block of networks at a time.
+"""Train the paper's network for a grid of problems on any torch device, one block of networks at a time.
 
-This is for accelerators; on a CPU :mod:`closecall.network` is several times faster.
+This module is for accelerators; on a CPU :mod:`closecall.network` is several times faster.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Tensors:
         return cls(inputs, torch.as_tensor(data.targets, device=device), mass, data.total, data.outputs)
 
     def margins(self, scores: Tensor) -> Tensor:
-        """Return the margins (rows, samples) of scores (rows, outputs, samples); with classes, top-two margins."""
+        """Return margins (rows, samples) of scores (rows, outputs, samples); for several outputs, top-two margins."""
         if self.outputs == 1:
             return scores[:, 0] * self.targets
         chosen = self.targets.expand(len(scores), 1, -1)
@@ -111,7 +111,7 @@ class Tensors:
 
 
 class TorchTrainer:
-    """Trains networks on a device, in blocks that share loss and aggregate.
+    """A trainer for networks on a device, in blocks that share a loss and an aggregate.
 
     It has the methods of :class:`closecall.network.grid.KernelTrainer`.
     """
@@ -155,7 +155,7 @@ class TorchTrainer:
         return self.state[0].cpu().numpy()
 
     def _walk(self, state: Sequence[Tensor], paths: Sequence[Path], span: range, watch: Watch | None) -> int:
-        """Train rows that share loss and aggregate through a span of steps in place; return the last step."""
+        """Train rows that share a loss and an aggregate through a span of steps in place; return the last step."""
         data, settings = self.data, self.settings
         loss, aggregate = get_loss(paths[0].loss), get_aggregate(paths[0].aggregate)
         alphas = data.inputs.new_tensor([[path.alpha] for path in paths]) * self.penalized
@@ -182,7 +182,7 @@ class TorchTrainer:
 
 
 class Watch:
-    """Early stopping: remembers each row's best parameters on the validation data."""
+    """Early stopping, which remembers the parameters of each row that are best on the validation data."""
 
     def __init__(self, trainer: TorchTrainer, rows: int) -> None:
         assert trainer.held is not None
@@ -192,7 +192,7 @@ class Watch:
         self.kept: Tensor | None = None
 
     def look(self, values: Tensor) -> bool:
-        """Compare with the best so far; return True if no row has improved for ``patience`` steps."""
+        """Compare the networks with the best so far; return True if no row has improved for ``patience`` steps."""
         right = self.data.margins(scores_of(self.shape, values, self.data.inputs)) > 0
         mass = torch.ones_like(self.data.targets) if self.data.mass is None else self.data.mass
         found = (right * mass).sum(dim=1).double().cpu()

@@ -27,7 +27,7 @@ ZERO_MASS = "sample weights are zero everywhere; at least one must be positive (
 
 
 class Plan(NamedTuple):
-    """The settings of a reduction; :func:`closecall.nn.functional.aggregate` explains each."""
+    """The settings of a reduction, which :func:`closecall.nn.functional.aggregate` explains."""
 
     name: str
     k: Count = None
@@ -64,13 +64,13 @@ class Plan(NamedTuple):
 
     @property
     def is_close(self) -> bool:
-        """Whether it ranks by closeness."""
+        """Whether the aggregate ranks examples by closeness."""
         known = AGGREGATES.get(self.name)  # None for members of families, whose creation a compiler cannot trace
         return known is not None and known.close
 
     @property
     def takes_smallest(self) -> bool:
-        """Whether it selects the smallest values: of closeness, or of the losses (all but the m largest)."""
+        """Whether the aggregate selects the smallest values of closeness or of the losses (all but the m largest)."""
         known = AGGREGATES.get(self.name)
         return known is not None and (known.close or known.takes == ("m",))
 
@@ -123,7 +123,7 @@ def limited(count: Count, total: float, low: int) -> float:
 
 
 class Batch(NamedTuple):
-    """Losses with gradient, and tensors of the same shape that belong to them."""
+    """Losses with a gradient, and other tensors of the same shape, such as masses."""
 
     losses: Tensor
     mass: Tensor | None = None
@@ -134,7 +134,7 @@ class Batch(NamedTuple):
 
 
 def check_batch(batch: Batch, *, allow_empty: bool = False) -> Batch:
-    """Return the batch with losses of at least float32; raise if it is not a batch of losses."""
+    """Return the batch with losses of at least float32; raise an error if it is not a batch of losses."""
     losses = batch.losses
     if not isinstance(losses, Tensor):
         raise TypeError(f"losses must be a tensor, not {type(losses).__name__}")
@@ -165,7 +165,7 @@ def check_batch(batch: Batch, *, allow_empty: bool = False) -> Batch:
 
 
 class Layout(NamedTuple):
-    """How losses of a given shape are arranged in rows (rows, samples), one for each selection."""
+    """The arrangement of losses of a given shape in rows (rows, samples), with one row for each selection."""
 
     kept: tuple[int, ...]  # dimensions that index the rows
     ranked: tuple[int, ...]  # dimensions along which examples are ranked

@@ -1,4 +1,6 @@
-"""The quick path: eager code on the CPU, where values can be read. NumPy selects, torch multiplies.
+"""The quick path, for eager code on the CPU, where values can be read.
+
+NumPy selects the examples, and torch multiplies their losses by the weights.
 
 For batches of 64 to 4096 it takes a tenth of the time of :mod:`closecall.nn.general`, which uses tensor operations.
 """
@@ -22,7 +24,7 @@ from .selection import BAD_MASS, NEGATIVE_MASS, NOT_FINITE, refuse_keys
 
 
 class Row(NamedTuple):
-    """One selection: arrays (samples,) without masked examples, and counts as masses."""
+    """The data of one selection: arrays (samples,) without masked examples, and counts as masses."""
 
     losses: Array
     closeness: Array | None
@@ -91,7 +93,7 @@ def weigh_quickly(plan: Plan, batch: Batch) -> Tensor | None:
 
 
 def mean_quickly(plan: Plan, batch: Batch) -> Outcome | None:
-    """Return the average of unweighted losses, as cheaply as torch's mean; None if anything needs checking."""
+    """Return the average of unweighted losses, as cheaply as torch's mean, or None if anything needs checking."""
     given = plan.group, batch.mass, batch.mask, batch.divisor
     if not get_aggregate(plan.name).plain or any(each is not None for each in given):
         return None

@@ -48,7 +48,7 @@ class Maximal(Reducer):
 
 
 class TopK(Reducer):
-    """The k-th largest loss alone.
+    """The k-th largest loss.
 
     Examples
     --------
@@ -65,14 +65,14 @@ class AverageTopK(Reducer):
     Parameters
     ----------
     k : int, float or None
-        How many at most.
+        The maximum number of losses: a count, a fraction of the batch, or None for all.
     min_loss : float, optional
-        Select only losses above this value, but at least ``min_kept``. In the convention of semantic segmentation, a
-        probability threshold p is ``min_loss=-log(p)``.
+        Select only losses above this value, but at least ``min_kept``. A probability threshold p, as used in semantic
+        segmentation, corresponds to ``min_loss=-log(p)``.
     min_kept : int, float or None
         A count, or a fraction of the batch.
     temperature : float, optional
-        Make the selection soft, with this width (:mod:`closecall.nn.soft`).
+        The width of a soft selection (:mod:`closecall.nn.soft`); by default the selection is hard.
     dim, nonfinite, reduction, group
         As for every :class:`Reducer`.
 
@@ -126,7 +126,7 @@ class Trimmed(Reducer):
 
 
 class HardNegatives(Reducer):
-    """All positives and, for each of them, the ``ratio`` negatives with the largest losses: 3:1 mining.
+    """All positives and, for each positive, ``ratio`` of the negatives with the largest losses (3:1 mining).
 
     This is the convention of single-shot detectors (Liu et al. 2016), which divide by the number of positives: use
     ``reduction="sum"`` and divide by ``positives.sum()``.
@@ -138,7 +138,7 @@ class HardNegatives(Reducer):
     min_kept : int, float or None
         Minimum number of negatives, for example if there are no positives: a count, or a fraction of the batch.
     dim, nonfinite, reduction, group
-        As for every :class:`Reducer`; ``dim=1`` mines image by image in losses (images, anchors).
+        As for every :class:`Reducer`; ``dim=1`` selects image by image from losses (images, anchors).
 
     Examples
     --------
@@ -179,7 +179,7 @@ class HardNegatives(Reducer):
         return Chosen(mass * kept + negatives.take(-rows.losses, wanted))
 
     def extra_repr(self) -> str:
-        """The settings, for ``repr``."""
+        """Return the settings for ``repr``."""
         return f"ratio={self.ratio!r}, min_kept={self.min_kept!r}, {super().extra_repr()}"
 
 
@@ -214,7 +214,7 @@ class Tilted(Reducer):
         return tilt(select, rows.losses, self.t)
 
     def extra_repr(self) -> str:
-        """The settings, for ``repr``."""
+        """Return the settings for ``repr``."""
         return f"t={self.t!r}, {super().extra_repr()}"
 
 
@@ -224,11 +224,12 @@ class Spectrum(Reducer):
     Parameters
     ----------
     name : str
-        Such as ``"human(0.4,0.3)"`` or ``"superquantile(0.9,0.1)"``; an aggregate made by
+        A name such as ``"human(0.4,0.3)"`` or ``"superquantile(0.9,0.1)"``; an aggregate made by
         :func:`closecall.aggregates.spectrum` is used by its name in ``AGGREGATES``.
     dim, nonfinite, reduction, group
         As for every :class:`Reducer`. The weights are computed by NumPy: tensors on an accelerator are copied to the
-        CPU and back, which waits for the device, and traced code raises. Over a group the joint batch is gathered.
+        CPU and back, which waits for the device, and tracing raises an error. For a group of processes, the joint batch
+        is gathered.
 
     Examples
     --------
@@ -273,5 +274,5 @@ class Spectrum(Reducer):
         return Chosen(torch.tensor(own, **kind), torch.tensor(excess * part, **kind)[:, None])
 
     def extra_repr(self) -> str:
-        """The settings, for ``repr``."""
+        """Return the settings for ``repr``."""
         return f"{self.aggregate!r}, {super().extra_repr()}"

@@ -1,8 +1,8 @@
-"""Schedules of counts: k and m that change over a run, like torch's learning-rate schedulers.
+"""Schedules that change the counts k and m over a run, like torch's learning-rate schedulers.
 
-A schedule determines what fraction of the way from a count's initial to its final value *remains*. The reducer stores
-this fraction as a tensor, so a compiled step need not be recompiled when the count changes, and the position in its
-``state_dict``, so a checkpoint of the model is enough to resume.
+A schedule determines the fraction of the way from a count's initial value to its final value that *remains*. The
+reducer stores this fraction as a tensor, so a compiled step need not be recompiled when the count changes. It stores
+the position in its ``state_dict``, so a checkpoint of the model is enough to resume a run.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from closecall.aggregates import Count
 def between(start: float, end: float, over: int, under: int) -> float:
     """Return the count at which ``over / under`` of the way from start to end remains.
 
-    If both are whole, the arithmetic is exact and halves are rounded to even, as in :func:`closecall.schedules.decay`;
-    otherwise the result is not rounded.
+    If both are whole numbers, the arithmetic is exact and halves are rounded to even, as in
+    :func:`closecall.schedules.decay`; otherwise the result is not rounded.
 
     Examples
     --------
@@ -64,7 +64,7 @@ SHAPES: dict[str, Callable[[float], float]] = {
 
 
 class CountSchedule:
-    """Move a reducer's k or m from a start to its own value over a run.
+    """A schedule that moves a reducer's k or m from an initial value to the reducer's own value over a run.
 
     Call :meth:`step` after each step of the optimiser, or after each epoch. The position is part of the reducer's
     ``state_dict``; ``total_steps`` is not, so a resumed run may be longer or shorter.
@@ -72,19 +72,19 @@ class CountSchedule:
     Parameters
     ----------
     reducer : Reducer or AggregateLoss
-        The schedule ends at its k or m, which is a count, a fraction or None.
+        The reducer; the schedule ends at its k or m, which is a count, a fraction or None.
     total_steps : int
         Number of steps in the run. Later steps keep the final count.
     count : {"k", "m"}
-        The count to change.
+        Which count to change.
     shape : {"linear", "cosine", "steps"} or callable
         A callable maps the completed fraction of the way (0 to 1) to the remaining fraction (1 to 0).
     start : int, float or None
         The initial count or fraction; None means all for k and none for m.
     warmup : float
-        The fraction of the run during which the count stays at its start.
+        The fraction of the run during which the count keeps its initial value.
     until : float
-        The fraction of the run after which the count has reached its end.
+        The fraction of the run after which the count has its final value.
     milestones : sequence of float, optional
         With ``shape="steps"``: the points of the run, as fractions, at which the count changes in equal steps.
 
@@ -147,7 +147,7 @@ class CountSchedule:
         self.reducer.remaining[row].copy_(torch.tensor([over, under]))
 
     def remaining(self) -> tuple[int, int]:
-        """Return the remaining fraction in the next step, as numerator and denominator."""
+        """Return the fraction that remains in the next step, as a numerator and a denominator."""
         done = min(self.last_step + 1, self.total_steps) / self.total_steps
         if self.shape == "steps":
             return sum(done <= each for each in self.milestones), max(len(self.milestones), 1)
@@ -160,7 +160,7 @@ class CountSchedule:
         return round(2**30 * min(max(left, 0.0), 1.0)), 2**30
 
     def count_at(self, total: float) -> float:
-        """Return the count in the next step, in a batch of ``total`` examples (or total sample weight)."""
+        """Return the count of the next step in a batch of ``total`` examples (or total sample weight)."""
         return float(self.reducer.counts(total)[0 if self.count == "k" else 1])
 
     def state_dict(self) -> dict[str, int]:
@@ -176,14 +176,14 @@ class CountSchedule:
 
 
 class KDecay(CountSchedule):
-    """Lower a reducer's k from the whole batch to its own k, as in the paper's Algorithm 1.
+    """A schedule that lowers a reducer's k from the whole batch to the reducer's own k, as in the paper's Algorithm 1.
 
-    In the first third of the steps everything is selected, in the second third k falls linearly, then it is constant.
+    In the first third of the steps, everything is selected; in the second third, k falls linearly; then it is constant.
 
     Parameters
     ----------
     reducer : Reducer or AggregateLoss
-        The decay ends at its k: an int (a count in each batch), a fraction or None.
+        The reducer; the decay ends at its k: an int (a count in each batch), a fraction or None.
     total_steps : int
         E, the number of steps in the run. Later steps keep the final k.
 
@@ -209,5 +209,5 @@ class KDecay(CountSchedule):
         return min(max(over, 0), self.total_steps), self.total_steps
 
     def k_at(self, total: float) -> float:
-        """Return k in the next step, in a batch of ``total`` examples (or total sample weight)."""
+        """Return the k of the next step in a batch of ``total`` examples (or total sample weight)."""
         return self.count_at(total)

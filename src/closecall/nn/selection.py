@@ -1,9 +1,9 @@
 """Selection of the smallest keys in torch, with the same weights as in the NumPy core.
 
-A selection is a *cut*: the key at the k-th place, the mass below it and the mass tied with it. The cut is a single
-operator, so ``torch.compile`` and ``vmap`` use NumPy's partition on the CPU and check for NaN. A selection over
-processes finds the cut differently and shares the rest. On an accelerator nothing here waits for the device: no value
-is read, and no decision depends on one.
+A selection is a *cut*: the k-th smallest key, the mass below it and the mass tied with it. The cut is a single
+operator, so ``torch.compile`` and ``vmap`` use NumPy's partition on the CPU and check for NaN. A selection over several
+processes finds the cut differently and uses the same code otherwise. On an accelerator nothing here waits for the
+device: no value is read, and no decision depends on one.
 """
 
 from __future__ import annotations
@@ -120,9 +120,10 @@ def cut_sorted(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Tenso
 
 @dataclass(frozen=True)
 class Selector:
-    """Selects the smallest keys of each row by their masses (rows, samples); None means a mass of 1 each.
+    """A selector of the smallest keys of each row, with masses (rows, samples); None means that each mass is 1.
 
-    ``refuse`` determines which keys raise: ``"nonfinite"``, ``"nan"`` or none (``""``). A NaN is never selected.
+    ``refuse`` determines which keys raise an error: ``"nonfinite"``, ``"nan"`` or none (``""``). A NaN is never
+    selected.
 
     Examples
     --------
@@ -157,7 +158,7 @@ class Selector:
         return Cut(*torch.ops.closecall.cut(keys, self.mass, reach, self.refuse))
 
     def everything(self, keys: Tensor) -> Tensor:
-        """Return all of the mass (rows, samples), bit for bit, after the same checks as in any other selection."""
+        """Return all of the mass (rows, samples) unchanged, after the same checks as in any other selection."""
         return self.take(keys, torch.full((len(keys), 1), math.inf, dtype=count_dtype(keys.device), device=keys.device))
 
     def take(self, keys: Tensor, wanted: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Accelerate: a schedule that advances when the optimiser does."""
+"""Accelerate: a schedule that advances with each step of the optimiser."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 class AcceleratedSchedule:
     """A schedule whose :meth:`step` has an effect only if the optimiser has stepped with synchronised gradients.
 
-    Call :meth:`step` in every iteration, as for a scheduler returned by ``accelerator.prepare``. Register the schedule,
-    and the reducer for its memory, with ``accelerator.register_for_checkpointing``.
+    Call :meth:`step` in every iteration, as for a scheduler returned by ``accelerator.prepare``. Register both the
+    schedule and the reducer, which may have a memory, with ``accelerator.register_for_checkpointing``.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ Make = Callable[[Any, Any], Any]
 
 
 class LightningSchedule(Callback or object):  # type: ignore[misc]
-    """Advance a schedule once per optimiser step, not per batch, and log the reducer's k.
+    """A callback that advances a schedule once per optimiser step, not per batch, and logs the reducer's k.
 
     Make the reducer part of the module (``self.loss = CloseKLoss(...)``): its position and memory are then part of
     Lightning's checkpoint, and ``ckpt_path=`` restores both.
@@ -25,8 +25,8 @@ class LightningSchedule(Callback or object):  # type: ignore[misc]
         ``(trainer, module) -> schedule``, called when training begins and the number of steps is known:
         ``lambda trainer, module: KDecay(module.loss, trainer.estimated_stepping_batches)``.
     log : str or None
-        The name under which the weight selected in the last batch is logged; with the suffix ``_threshold``, the loss
-        at which the selection ended. None logs nothing.
+        The name under which the weight selected in the last batch is logged. The loss at which the selection ended is
+        logged under this name with the suffix ``_threshold``. None logs nothing.
     """
 
     def __init__(self, make: Make, *, log: str | None = "k") -> None:
@@ -36,7 +36,7 @@ class LightningSchedule(Callback or object):  # type: ignore[misc]
         self.make, self.name, self.schedule, self._seen = make, log, None, 0
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Create the schedule, at the position of the checkpoint if there is one."""
+        """Create the schedule, starting at the position in the checkpoint if there is one."""
         self.schedule = self.make(trainer, pl_module)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:

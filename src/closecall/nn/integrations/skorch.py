@@ -21,7 +21,7 @@ NEEDED = 'needs skorch: pip install "closecall[integrations]"'
 
 
 def probabilities(logits: Tensor) -> Tensor:
-    """Return probabilities (samples, classes) of logits (samples, classes), (samples, 1) or (samples,).
+    """Return the probabilities (samples, classes) of logits (samples, classes), (samples, 1) or (samples,).
 
     Examples
     --------
@@ -35,15 +35,15 @@ def probabilities(logits: Tensor) -> Tensor:
 
 
 def accelerator_of(net: Any) -> Any:
-    """Return the accelerator of a net with skorch's ``AccelerateMixin``, which may accumulate batches, or None."""
+    """Return the accelerator of a net that uses skorch's ``AccelerateMixin``, or None; it may accumulate batches."""
     return getattr(net, "accelerator", None)
 
 
 class AggregateNetClassifier(NeuralNetClassifier or object):  # type: ignore[misc]
     """skorch's classifier for losses on logits: ``AggregateNetClassifier(Module, criterion=CloseKLoss, ...)``.
 
-    skorch converts outputs to probabilities only for torch's own losses. This class converts the logits, one for each
-    class or a single one, for the losses of :mod:`closecall.nn`.
+    skorch converts outputs to probabilities only for torch's own losses. This class also converts the logits (one for
+    each class, or a single one) that the losses of :mod:`closecall.nn` take.
 
     If batches are accumulated with ``AccelerateMixin`` (``class Net(AccelerateMixin, AggregateNetClassifier)``), skorch
     clears the gradients before the last batch of each step and loses those of the earlier batches. This class clears
@@ -75,14 +75,14 @@ class AggregateNetClassifier(NeuralNetClassifier or object):  # type: ignore[mis
 
 
 class SkorchSchedule(Callback or object):  # type: ignore[misc]
-    """Create a schedule for the reducer of the criterion when a fit begins, and advance it.
+    """A callback that creates a schedule for the criterion's reducer when a fit begins, and advances it.
 
     Parameters
     ----------
     make : callable
         ``(criterion, total_steps) -> schedule``; by default the paper's decay.
     per : {"epoch", "batch"}
-        What counts as a step; batches accumulated into one optimiser step count as one.
+        What counts as a step; batches accumulated for one optimiser step count as one step.
     """
 
     def __init__(self, make: Callable[[Any, int], Any] = KDecay, per: str = "epoch") -> None:

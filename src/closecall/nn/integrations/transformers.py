@@ -22,7 +22,7 @@ STATE = "closecall_loss.pt"
 class TrainerLoss:
     """A loss on logits as the Trainer's ``compute_loss_func``.
 
-    The Trainer does not divide such a loss by the number of accumulated batches but passes the total number of their
+    Instead of dividing such a loss by the number of accumulated batches, the Trainer passes the total number of their
     targets, ``num_items_in_batch``. The mean of a batch is therefore weighted by its share of the targets.
 
     Parameters
@@ -63,7 +63,7 @@ class TrainerLoss:
 
 
 class TrainerSchedule(TrainerCallback or object):  # type: ignore[misc]
-    """Advance a schedule once per optimiser step, log the reducer's k, and save and resume both.
+    """A callback that advances a schedule once per optimiser step, logs the reducer's k, and saves and resumes both.
 
     Parameters
     ----------
@@ -79,14 +79,14 @@ class TrainerSchedule(TrainerCallback or object):  # type: ignore[misc]
         self.schedule, self.log = schedule, log
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Restore the position, and the memory if the checkpoint contains it."""
+        """Restore the position and, if the checkpoint contains it, the memory."""
         path = Path(args.output_dir) / f"checkpoint-{state.global_step}" / STATE
         if state.global_step and path.exists():
             self.schedule.reducer.load_state_dict(torch.load(path, weights_only=True))
         self.schedule.move_to(state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Advance with the optimiser."""
+        """Advance the schedule with the optimiser."""
         self.schedule.step()
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -122,6 +122,10 @@ def _average(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -
     return np.array(np.broadcast_to(mass, losses.shape), dtype=float)
 
 
+def _maximal(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -> Array:
+    return take_smallest(-losses, mass, 1.0)
+
+
 def _top(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -> Array:
     # The k-th largest loss is where the cumulative mass from the top reaches k. The group of tied examples ends at
     # `end`. The unit of mass that ends there belongs to the group, and includes neighbours only if the group's mass is
@@ -133,12 +137,20 @@ def _top(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -> Ar
     return take_smallest(-losses, mass, end) - take_smallest(-losses, mass, end - 1.0)
 
 
+def _atk(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -> Array:
+    return take_smallest(-losses, mass, k)
+
+
 def _close(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -> Array:
     return take_smallest(np.abs(losses - threshold), mass, k)
 
 
-def _ranked(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -> Array:
+def _ranked_range(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -> Array:
     return take_smallest(-losses, mass, k) - take_smallest(-losses, mass, m)
+
+
+def _trimmed(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -> Array:
+    return np.broadcast_to(mass, losses.shape) - take_smallest(-losses, mass, m)
 
 
 @dataclass(frozen=True)
@@ -337,13 +349,13 @@ AGGREGATES: dict[str, Aggregate] = _Aggregates(
     (aggregate.name, aggregate)
     for aggregate in (
         Aggregate("average", _average, convex=True, full=True),
-        Aggregate("maximal", _ranked, convex=True, sums_to=1.0),
+        Aggregate("maximal", _maximal, convex=True, sums_to=1.0),
         Aggregate("top", _top, ("k",), sums_to=1.0),
-        Aggregate("atk", _ranked, ("k",), convex=True, full=True),
+        Aggregate("atk", _atk, ("k",), convex=True, full=True),
         Aggregate("close", _close, ("k",), full=True, close=True),
         Aggregate("close_decay", _close, ("k",), decays=True, full=True, close=True),
-        Aggregate("ranked_range", _ranked, ("k", "m"), full=True),
-        Aggregate("trimmed", _ranked, ("m",), full=True),
+        Aggregate("ranked_range", _ranked_range, ("k", "m"), full=True),
+        Aggregate("trimmed", _trimmed, ("m",), full=True),
     )
 )
 

@@ -1,4 +1,4 @@
-"""Fit classifiers to distributed or streamed data: on a Dask cluster, or from Parquet files."""
+"""Fit classifiers to distributed or streamed data, on a Dask cluster or from Parquet files."""
 
 from .classifier import DaskAggregateLossClassifier, DaskCloseKClassifier
 from .parquet_source import ParquetSource

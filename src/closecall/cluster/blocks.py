@@ -1,8 +1,8 @@
 """Partitions of the rows, their summary statistics, the coordinates shared by all of them, and folds by row hash.
 
 Coordinates refer to standardised columns, ``z = (x - mean) / scale``, with the intercept last. As in
-:class:`closecall.solvers.design.Design`, a row is stored as ``-y * z``: its product with the coordinates is minus its
-margin, and its product with minus the slope of the loss is its gradient.
+:class:`closecall.solvers.design.Design`, a row is stored as ``-y * z``. The product of the row and the coordinates is
+minus the margin, and the product of the row and minus the slope of the loss is the gradient.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..solvers.standard import Standard
 
 @dataclass(frozen=True)
 class Block:
-    """A partition: X (rows, features) in float32 or float64, labels and masses (rows,)."""
+    """A partition: One partition: X (rows, features) in float32 or float64, and labels and masses (rows,)."""
 
     X: Array
     y: Array
@@ -77,7 +77,7 @@ def make_block(X: Any, y: Any, mass: Any = None, *, number: int = 0) -> Block:
 
 @dataclass(frozen=True)
 class Survey:
-    """Summary of a partition: its rows, the rows and mass of each label, and sums over the features."""
+    """The summary of a partition: the number of rows, the rows and mass of each label, and sums over the features."""
 
     rows: int
     features: int
@@ -130,7 +130,7 @@ class Frame(Standard):
 
 
 def fold_of(hashes: Array, folds: int) -> Array:
-    """Return the fold (rows,) of each row hash, whichever partition or sample the row belongs to.
+    """Return the fold (rows,) of each row hash, which does not depend on the partition or sample of the row.
 
     Examples
     --------

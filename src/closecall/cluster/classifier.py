@@ -24,7 +24,7 @@ MAX_GATHERED = 1 << 24
 
 
 class OverPartitions(LinearClassifier):
-    """Base of the classifiers below: fits one (loss, aggregate, k, alpha) over partitions."""
+    """The base of the classifiers below, which fit one setting over partitions."""
 
     loss: str
     aggregate: str
@@ -51,7 +51,7 @@ class OverPartitions(LinearClassifier):
             Dense. The columns are not scaled.
         y : Dask array or series (samples,)
         sample_weight : Dask array or series (samples,), optional
-            Weight 2 is equivalent to two copies of the row, weight 0 to leaving it out.
+            A weight of 2 is equivalent to two copies of a row, and a weight of 0 to leaving the row out.
 
         Returns
         -------
@@ -134,18 +134,18 @@ class OverPartitions(LinearClassifier):
         return model
 
     def decision_function(self, X: Any) -> Any:
-        """Return the scores, as the in-memory classifier does; a Dask array for a Dask collection."""
+        """Return the scores like the in-memory classifier; for a Dask collection, they are a Dask array."""
         check_is_fitted(self, "coef_")
         return self.each(X, "decision_function", np.float64, len(self.classes_) > 2)
 
     def predict(self, X: Any) -> Any:
-        """Return class labels (samples,); a Dask array for a Dask collection."""
+        """Return the class labels (samples,); for a Dask collection, they are a Dask array."""
         check_is_fitted(self, "coef_")
         return self.each(X, "predict", self.classes_.dtype, False)
 
     @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Any:
-        """Return probabilities (samples, classes); a Dask array for a Dask collection."""
+        """Return the probabilities (samples, classes); for a Dask collection, they are a Dask array."""
         check_is_fitted(self, "coef_")
         return self.each(X, "predict_proba", np.float64, True)
 
@@ -168,7 +168,7 @@ def _call(X: Any, model: Any, method: str, empty: Array) -> Array:
 
 
 def _copy_fitted(model: Any, other: Any) -> None:
-    """Copy fitted attributes, except for row numbers and the number of passes, which belong to one model only."""
+    """Copy fitted attributes, except for row numbers and the number of passes, which only one of the models has."""
     for name, value in vars(model).items():
         if name.endswith("_") and name not in ("support_", "n_passes_"):
             setattr(other, name, value)
@@ -177,11 +177,10 @@ def _copy_fitted(model: Any, other: Any) -> None:
 class DaskAggregateLossClassifier(OverPartitions):
     """:class:`closecall.AggregateLossClassifier` on Dask collections.
 
-    A table of at most ``max_gathered`` entries is gathered and fitted in memory, which gives the same model bit for
-    bit. A larger table is fitted in passes over its partitions. This is possible for the ``average`` of a smooth convex
-    loss, ``close_decay``, ``close``, ``atk`` and ``maximal``. ``top``, ``ranked_range``, ``trimmed``, averages of the
-    hinge, ramp and focal losses, and classes learnt jointly need all rows in one place and raise an error for a larger
-    table.
+    A table of at most ``max_gathered`` entries is gathered and fitted in memory, which gives exactly the same model. A
+    larger table is fitted in passes over its partitions. This is possible for the ``average`` of a smooth convex loss,
+    ``close_decay``, ``close``, ``atk`` and ``maximal``. ``top``, ``ranked_range``, ``trimmed``, averages of the hinge,
+    ramp and focal losses, and classes learnt jointly need all rows in one place and raise an error for a larger table.
 
     Parameters
     ----------
@@ -190,9 +189,9 @@ class DaskAggregateLossClassifier(OverPartitions):
     max_gathered : int
         The largest number of entries in X for which the rows are gathered in one place.
     client : distributed.Client, optional
-        Default: the current client.
+        By default, the current client.
     callback : callable, optional
-        Receives a :class:`closecall.cluster.PassEvent` for every partition of every pass.
+        A function that receives a :class:`closecall.cluster.PassEvent` for every partition of every pass.
 
     Attributes
     ----------

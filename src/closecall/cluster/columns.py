@@ -1,8 +1,9 @@
-"""Column statistics of Parquet files from one pass: moments, quantiles, extremes, missing values and labels.
+"""Compute column statistics of Parquet files in one pass: moments, quantiles, extremes, missing values and labels.
 
 Quantiles come from a random sample of rows: each row gets a random number, and the rows with the smallest numbers are
-kept, first in each partition and then in their union. With 20,000 rows the rank of a quantile is within 1.2 % of the
-true rank with a probability of 99 % (Dvoretzky, Kiefer and Wolfowitz). Quantiles of smaller tables are exact.
+kept, first in each partition and then in the union of the partitions. With 20,000 rows, the rank of a quantile is
+within 1.2 % of the true rank with a probability of 99 % (Dvoretzky, Kiefer and Wolfowitz). Quantiles of smaller tables
+are exact.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ SAMPLE = 20_000
 
 @dataclass
 class Columns:
-    """Statistics of some rows: one value per feature (features,), and the count of each label.
+    """Statistics of a set of rows: one value per feature (features,), and the count of each label.
 
     Parameters
     ----------
     rows : int
     known : array
-        Number of finite values.
+        The number of finite values.
     mean, squares : arrays
-        Means of the finite values, and sums of squared deviations from them.
+        The means of the finite values, and the sums of squared deviations from the means.
     low, high : arrays
     rising : array of bool
-        Whether every value is a whole number above the previous one, as in an identifier or a counter.
+        Whether every value is a whole number greater than the previous one, as in an identifier or a counter.
     labels : Counter
-        Rows of each label, with missing labels under None.
+        The number of rows with each label; missing labels are counted under None.
     draws : array (sampled rows,)
-        Random numbers of the sampled rows, in ascending order.
+        The random numbers of the sampled rows, in ascending order.
     sample : array (sampled rows, features)
     """
 
@@ -54,7 +55,7 @@ class Columns:
     sample: Array
 
     def __add__(self, other: Columns) -> Columns:
-        """Combine with the statistics of the following rows; moments use the formula of Chan, Golub and LeVeque."""
+        """Combine these statistics with those of later rows; moments use the formula of Chan, Golub and LeVeque."""
         known = self.known + other.known
         share = other.known / np.maximum(known, 1)
         apart = other.mean - self.mean
@@ -71,13 +72,13 @@ class Columns:
 
     @property
     def scale(self) -> Array:
-        """Standard deviations (features,) with missing values replaced by the mean; 1 for a constant column."""
+        """Return standard deviations (features,) with missing values replaced by the mean; 1 for a constant column."""
         scale = np.sqrt(self.squares / max(self.rows, 1))
         return np.where(self.low < self.high, np.where(scale > 0, scale, 1.0), 1.0)
 
     @property
     def robust(self) -> tuple[Array, Array]:
-        """Centre and scale by :func:`closecall.preprocessing.robust_scale` of the sample.
+        """Return the centre and scale that :func:`closecall.preprocessing.robust_scale` computes from the sample.
 
         A column with at most two distinct values in the sample but more in the table uses its mean and standard
         deviation instead.

@@ -22,7 +22,7 @@ def connected(address: str = "", workers: int = 0) -> Iterator[Any]:
     address : str
         Such as ``tcp://host:8786``.
     workers : int
-        Number of workers to start if there is no address; 0 means one per core.
+        The number of workers to start if there is no address; 0 means one per core.
     """
     try:
         import distributed

@@ -1,7 +1,7 @@
-"""Partitions on the workers of a Dask cluster: a few long tasks submitted as futures, while the data stay in place.
+"""Partitions on the workers of a Dask cluster: a few long tasks are submitted as futures, while the data stay in place.
 
-If a worker dies, Dask recreates its partitions from the source of the collection and repeats the task. If it cannot
-recreate them, or if the scheduler or all workers are lost, an error states what to do.
+If a worker dies, Dask recreates its partitions from the source of the collection and repeats the task. If this is
+impossible, or if the scheduler or all workers are lost, an error message states what to do.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def parts_of(X: Any) -> list[Any]:
 
 
 class OnWorkers:
-    """Base of sources whose partitions stay on the workers."""
+    """The base of sources whose partitions stay on the workers."""
 
     client: Any
     blocks: list[Any]
@@ -62,10 +62,10 @@ class DaskSource(OnWorkers):
     Parameters
     ----------
     X, y : Dask array or data frame, and array or series
-        Both must have the same partitions.
+        Collections with the same partitions.
     sample_weight : Dask array or series, optional
     client : distributed.Client, optional
-        Default: the current client.
+        By default, the current client.
     """
 
     def __init__(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> None:
@@ -95,7 +95,7 @@ class DaskParquetSource(OnWorkers, ParquetSource):
     paths, target, features, weight, rows
         As in :class:`closecall.cluster.ParquetSource`; the workers must see the files under the same paths.
     client : distributed.Client, optional
-        Default: the current client.
+        By default, the current client.
     """
 
     def __init__(
@@ -113,11 +113,11 @@ class DaskParquetSource(OnWorkers, ParquetSource):
         return super().run(task) if self.blocks else ParquetSource.run(self, task)
 
     def each(self, work: Callable[[Piece], Any]) -> Iterator[tuple[int, Any]]:
-        """Yield partition numbers and the result for each piece."""
+        """Yield the partition number and the result for each piece."""
         return results(self.client, lambda: self.client.map(work, self.pieces, pure=False))
 
     def _fits(self) -> bool:
-        """Return whether all rows fit in a share of the workers' memory; False if the workers have no limit."""
+        """Return whether all rows fit into a fraction of the workers' memory; False if that memory has no limit."""
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         limits = [int(worker.get("memory_limit") or 0) for worker in workers]
         return bool(limits) and min(limits) > 0 and 8 * self.rows * len(self.features) <= MEMORY_SHARE * sum(limits)
@@ -150,7 +150,7 @@ def results(client: Any, start: Callable[[], list[Any]]) -> Iterator[tuple[int, 
 
 
 def _ready(client: Any, pending: list[Any]) -> list[tuple[Any, Any]]:
-    """Return the futures that finish before the next check, and their results; none if a worker died with a result."""
+    """Return the futures that finish before the next check, and their results; none if a worker with a result died."""
     if client.status != "running":
         raise OSError(f"the client is {client.status}")
     try:
@@ -162,7 +162,7 @@ def _ready(client: Any, pending: list[Any]) -> list[tuple[Any, Any]]:
 
 
 def _answers(client: Any) -> bool:
-    """Return whether the client stays connected for two seconds; a lost task may be the first sign that it does not."""
+    """Return whether the client stays connected for two seconds; a lost task may be the first sign of a failure."""
     end = time.monotonic() + 2.0
     while client.status == "running" and time.monotonic() < end:
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""A fit over partitions: survey the rows, draw a sample, and let the in-memory solvers request sums over all rows."""
+"""Fit over partitions: survey the rows, draw a sample, and let the in-memory solvers request sums over all rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROOM = 1 << 26
 
 
 def near_room() -> int:
-    """Return how many entries of rows near the boundary may be gathered: an eighth of the memory, at least ``ROOM``.
+    """Return how many entries of rows near the boundary may be gathered: an eighth of memory, but at least ``ROOM``.
 
     Steps on gathered rows need no pass and give the same result.
     """
@@ -61,7 +61,7 @@ def make_frame(survey: Survey, classes: Array, class_weight: Any, *, intercept: 
 
 
 def select_by(problem: Problem, total: float, size: int = 0) -> LossCut:
-    """Return how a problem selects from the mass ``total``; raise an error if it needs all rows in one place."""
+    """Return the selection of a problem from the mass ``total``; raise an error if it needs all rows in one place."""
     k, m = counts(problem, total)
     loss, advice = get_loss(problem.loss), "raise max_gathered to at least the entries of X, or"
     if get_aggregate(problem.aggregate).is_average(k, m, total):
@@ -82,7 +82,7 @@ def select_by(problem: Problem, total: float, size: int = 0) -> LossCut:
 
 
 def total_mass(survey: Survey, frame: Frame) -> float:
-    """Return the total mass of all rows, class weights included."""
+    """Return the total mass of all rows, including class weights."""
     masses = np.array([survey.labels[name][1] for name in frame.classes.tolist()])
     return float(masses.sum() if frame.factors is None else masses @ frame.factors)
 
@@ -102,8 +102,8 @@ def fit_passes(
 ) -> Models:  # fmt: skip
     """Fit one score for each label against the rest, over all partitions.
 
-    ``block`` is the sample to start from; by default it is drawn here. ``near`` limits the entries of rows near the
-    boundary that are gathered; by default memory does.
+    ``block`` is the sample to start from; by default, this function draws it. ``near`` limits the entries of rows near
+    the boundary that are gathered; by default, the limit depends on the memory.
     """
     whole = False
     if block is None:

@@ -1,4 +1,4 @@
-"""Folds by row hash: a row is in the same fold wherever it is stored, and equal rows share a fold."""
+"""Folds by row hash: a row belongs to the same fold wherever it is stored, and equal rows belong to the same fold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .passes import Passes, draw
 
 @dataclass
 class Dealt:
-    """A sample, and the rows and mass (folds, labels, 2) of each fold."""
+    """A sample, and the number of rows and the mass (folds, labels, 2) in each fold."""
 
     block: Block
     counts: Array
@@ -36,7 +36,7 @@ class Dealt:
 
 
 def deal(passes: Passes, frame: Frame, shares: dict[Any, float], folds: int) -> Dealt:
-    """Draw a sample and count the folds, in one pass."""
+    """Draw a sample and count the rows of each fold in one pass."""
     found = passes.run("sample", partial(_deal, frame, shares, folds))
     return Dealt(joined([each.block for each in found]), np.sum([each.counts for each in found], axis=0))
 
@@ -49,23 +49,23 @@ def _deal(frame: Frame, shares: dict[Any, float], folds: int, block: Block) -> D
 
 
 def judged(frame: Frame, models: Sequence[Array], folds: int, shares: dict[Any, float], block: Block) -> Array:
-    """Compare two models in each fold, on rows that were not sampled to choose them.
+    """Compare two models in each fold, on rows outside the sample that was used to choose them.
 
     Parameters
     ----------
     frame : Frame
     models : sequence of arrays (2, scores, coordinates)
-        Coordinates of both models, for the first folds.
+        The coordinates of both models for the first folds.
     folds : int
     shares : dict
-        The share of each label's rows that was sampled. The remaining rows represent all rows with their label.
+        The share of each label's rows that was sampled. The remaining rows represent all rows with the same label.
     block : Block
 
     Returns
     -------
     sums : array (2, classes, 4)
-        Masses, and sums of squared masses, of each class's rows on which both models, only the first, only the second
-        or neither is right.
+        For each class, the masses and the sums of squared masses of the rows that both models, only the first, only the
+        second or neither predicts correctly.
     """
     found = np.zeros((2, 4 * len(frame.classes)))
     least = min(shares.values())
@@ -86,6 +86,6 @@ def judged(frame: Frame, models: Sequence[Array], folds: int, shares: dict[Any, 
 
 
 def _right(frame: Frame, X: Array, codes: Array, model: Array) -> Array:
-    """Return whether a model (scores, coordinates) predicts each code."""
+    """Return whether a model (scores, coordinates) predicts each code correctly."""
     scores = np.stack([frame.scores(X, c) for c in model], axis=1)
     return np.asarray((scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)) == codes)

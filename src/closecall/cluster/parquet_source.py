@@ -1,4 +1,4 @@
-"""A table in Parquet files, streamed: every pass reads the row groups again and holds only a few in memory."""
+"""Stream a table from Parquet files: every pass reads the row groups again and holds only a few in memory."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Recast:
 
 @dataclass(frozen=True)
 class Piece:
-    """Row groups of one file, and the roles of its columns."""
+    """Some row groups of one file, and the roles of the columns."""
 
     number: int
     path: str
@@ -104,7 +104,7 @@ def _work(task: Callable[[Block], Any], scratch: str, piece: Piece) -> Any:
 
 
 def _kept(piece: Piece, scratch: str) -> Block:
-    """Return the rows memory-mapped from a folder; the first call stores them there."""
+    """Return the rows as memory maps of files in a folder; the first call writes these files."""
     paths = [os.path.join(scratch, f"{piece.number}.{name}.npy") for name in ("y", "mass", "X")]
     if not os.path.exists(paths[-1]):  # X is written last
         block = piece.read()
@@ -127,16 +127,18 @@ class ParquetSource:
     target : str
         The column of labels.
     features : sequence of str, optional
-        Default: all other columns.
+        By default, all other columns.
     weight : str
         A column of sample weights, if there is one.
     processes : int
-        If 1, read in this process; if more, start a pool in which each process holds one partition.
+        With 1, the files are read in this process; with more, a pool is started in which each process holds one
+        partition.
     rows : int
-        Rows of a partition.
+        The maximum number of rows in a partition.
     scratch : str
-        A folder for decoded rows, four bytes per number if all columns are float32, otherwise eight. Passes after the
-        first are then several times cheaper. :meth:`close` removes the files. By default nothing is stored.
+        A folder for decoded rows, which use four bytes per number if all columns are float32, otherwise eight. Passes
+        after the first are several times faster with such a folder. :meth:`close` removes the files. By default,
+        nothing is stored.
 
     Examples
     --------
@@ -175,7 +177,7 @@ class ParquetSource:
 
     @property
     def rows(self) -> int:
-        """The number of rows according to the files."""
+        """Return the number of rows according to the files."""
         return sum(piece.rows for piece in self.pieces)
 
     def recast(self, recast: Recast, features: Sequence[str]) -> Any:
@@ -192,7 +194,7 @@ class ParquetSource:
         return self.each(partial(_work, task, self.folder))
 
     def each(self, work: Callable[[Piece], Any]) -> Iterator[tuple[int, Any]]:
-        """Yield partition numbers and the result for each piece."""
+        """Yield the partition number and the result for each piece."""
         if self.processes == 1:
             yield from ((piece.number, work(piece)) for piece in self.pieces)
             return
@@ -232,7 +234,7 @@ class ParquetSource:
             self.pool = None
 
     def close(self) -> None:
-        """End the processes and remove temporary files; another pass starts them again."""
+        """End the processes and remove temporary files; another pass starts new processes."""
         self._end()
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -240,7 +242,7 @@ class ParquetSource:
 
 
 def files_of(paths: str | Sequence[str]) -> list[str]:
-    """Return the Parquet files of a folder, a pattern or a list; raise if there are none."""
+    """Return the Parquet files of a folder, a pattern or a list; raise an error if there are none."""
     given = [paths] if isinstance(paths, str) else list(paths)
     found: list[str] = []
     for path in given:
@@ -253,7 +255,7 @@ def files_of(paths: str | Sequence[str]) -> list[str]:
 
 
 def cells_of(paths: str | Sequence[str]) -> int:
-    """Return the number of values, labels included, according to the files."""
+    """Return the number of values, including labels, according to the files."""
     import pyarrow.parquet
 
     found = [pyarrow.parquet.read_metadata(path) for path in files_of(paths)]
@@ -299,7 +301,7 @@ def _pieces(
 
 
 def _together(sizes: Sequence[int], rows: int) -> Iterator[tuple[int, ...]]:
-    """Yield groups of consecutive row groups that have at most the given number of rows together."""
+    """Yield groups of consecutive row groups with at most the given total number of rows."""
     begin = 0
     for end in range(1, len(sizes) + 1):
         if end == len(sizes) or sum(sizes[begin : end + 1]) > rows:

@@ -1,7 +1,7 @@
-"""Partitions and passes: where the rows are, and how a request reaches all of them.
+"""Partitions, which hold the rows, and passes, which send a request to all partitions.
 
-A *source* runs a function on every partition. A pass adds up the results in the order of the partitions, so a fit does
-not depend on timing.
+A *source* runs a function on every partition. A pass adds up the results in the order of the partitions, so the result
+of a fit does not depend on timing.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from .blocks import Block, Survey, joined, survey, whole
 
 
 class ClusterError(RuntimeError):
-    """A fit failed because of the cluster, not the data."""
+    """An error in a fit that was caused by the cluster, not by the data."""
 
 
 def is_collection(X: Any) -> bool:
-    """Return whether X is a Dask array or data frame; this works without Dask."""
+    """Return whether X is a Dask array or data frame; Dask need not be installed."""
     return hasattr(X, "__dask_graph__")
 
 
 class Source(Protocol):
-    """A place of partitions."""
+    """Any storage of partitions."""
 
     partitions: int
 
@@ -62,9 +62,9 @@ class InMemory:
 
 @dataclass(frozen=True)
 class PassEvent:
-    """The progress of a fit: the current pass, its purpose, and how many of its partitions and rows are done.
+    """The progress of a fit: the current pass, its purpose, and how many of its partitions and rows are processed.
 
-    ``rows_in_all`` is 0 until the first pass has counted them.
+    ``rows_in_all`` is 0 until the first pass has counted the rows.
     """
 
     phase: str
@@ -86,7 +86,7 @@ class Passes:
     sizes: dict[int, int] = field(default_factory=dict)
 
     def run(self, phase: str, task: Callable[[Block], Any], size: Callable[[Any], int] | None = None) -> list[Any]:
-        """Return the task's results on each partition, in order; ``size`` returns the number of rows of a result."""
+        """Return the task's results on all partitions, in order; ``size`` returns the number of rows of a result."""
         self.number += 1
         found: dict[int, Any] = {}
         done = 0
@@ -100,7 +100,7 @@ class Passes:
         return [found[number] for number in sorted(found)]
 
     def survey(self) -> Survey:
-        """Return rows, labels and sums of the features; raise an error if nothing can be learnt."""
+        """Return the rows, labels and sums of the features; raise an error if nothing can be learnt from them."""
         found = self.run("survey", survey, lambda each: each.rows)
         known = [each for each in found if each.rows]
         if not known:
@@ -119,7 +119,7 @@ class Passes:
     def draw(self, shares: dict[Any, float]) -> Block:
         """Draw a sample by row hash, with a given share of each label.
 
-        The mass of each row is that of the rows it represents.
+        The mass of each row is the total mass of the rows that it represents.
         """
         return joined(self.run("sample", partial(draw, shares)))
 

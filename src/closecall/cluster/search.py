@@ -1,6 +1,6 @@
 """Hyperparameter search over partitions.
 
-Two contenders are chosen on a sample, compared on the remaining rows, and the winner is fitted to all rows.
+Two contenders are chosen on a sample and compared on the remaining rows, and the winner is fitted to all rows.
 """
 
 from __future__ import annotations
@@ -36,38 +36,37 @@ from .solve import Together
 class DaskCloseKClassifierCV(OverPartitions):
     """:class:`closecall.CloseKClassifierCV` on Dask collections.
 
-    A table of at most ``max_gathered`` entries is gathered and searched in memory, which gives the same model bit for
-    bit. From a larger table, a sample of at most half the rows is gathered to choose alpha for logistic regression, and
-    alpha and k for close-k. Both models are then fitted in passes to the rows outside each of two folds (more if folds
-    are small) and compared on the rows of the fold that were not in the sample. The paired gain, its standard error and
-    the guard are defined as in the in-memory search. The winner is fitted to all rows. The exact intercept is not
-    tried.
+    A table of at most ``max_gathered`` entries is gathered and searched in memory, which gives exactly the same model.
+    From a larger table, a sample of at most half of the rows is gathered. It is used to choose alpha for logistic
+    regression, and alpha and k for close-k. For each of two folds (more if folds are small), both models are then
+    fitted in passes to the rows outside the fold. They are compared on the rows of the fold that were not in the
+    sample. The paired gain, its standard error and the guard are defined as in the in-memory search. The winner is
+    fitted to all rows. The exact intercept is not tried.
 
     Parameters
     ----------
     alphas, ks, loss, guard, max_iter, tol, fit_intercept, penalize_intercept, class_weight, multiclass, calibration, \
 random_state
-        As in :class:`closecall.CloseKClassifierCV`; probabilities are calibrated on the sample, with out-of-fold
-        scores.
+        As in :class:`closecall.CloseKClassifierCV`; probabilities are calibrated on out-of-fold scores of the sample.
     cv : int or None
-        Number of folds, five by default. Rows are assigned by hash, which keeps equal rows together.
+        The number of folds, five by default. Rows are assigned by hash, which keeps equal rows together.
     scoring : str or None
-        Accuracy. Other scores are available only if the rows are gathered.
+        Accuracy. Scores other than accuracy are available only if the rows are gathered.
     max_gathered, client, callback
         As in :class:`DaskAggregateLossClassifier`.
 
     Attributes
     ----------
     cv_results_
-        Results on the sample.
+        The results on the sample.
     best_params_, best_index_, best_score_
         The chosen setting, and its accuracy on the rows used for the comparison.
     guard_report_ : dict
         As in :class:`closecall.CloseKClassifierCV`; ``judged`` is the mass of the rows used for the comparison.
     alpha_, k_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, gap_, converged_, n_training_mass_
-        Attributes of the chosen setting, fitted to all rows.
+        The attributes of the chosen setting, fitted to all rows.
     n_passes_ : int
-        Number of passes over the data.
+        The number of passes over the data.
 
     Examples
     --------
@@ -178,7 +177,7 @@ random_state
         self, passes: Passes, survey: Survey, frame: Frame, labels: list[Any], dealt: Dealt,
         contenders: Sequence[Setting],
     ) -> list[Array]:  # fmt: skip
-        """Fit the contenders without each of the first folds; return (contenders, scores, coordinates) for each."""
+        """Fit the contenders without each of the first folds; return (contenders, scores, coordinates) per fold."""
         folds = len(dealt.counts)
         used = min(folds, max(2, -(-FINAL_TESTS // max(1, survey.rows // folds))))
         works = []
@@ -193,7 +192,7 @@ random_state
         return list(found.reshape(used, len(contenders), len(labels), -1))
 
     def _decide(self, contenders: Sequence[Setting], sums: Array) -> int:
-        """Return the winner, 0 for logistic regression or 1 for close-k, from masses and their squares."""
+        """Return the winner (0 for logistic regression or 1 for close-k), given masses and their squares."""
         masses, squares = sums.sum(axis=1)
         both, first, second, _ = masses
         gain = from_sums(np.array([0.0, -1.0, 1.0, 0.0]), masses, squares)

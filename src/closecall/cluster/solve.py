@@ -1,4 +1,4 @@
-"""One problem over partitions: the in-memory solvers request sums over all rows, and several problems share a pass."""
+"""Solve problems over partitions: in-memory solvers request sums over all rows, and several problems share a pass."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ from .passes import Passes
 class Request:
     """A request to all rows: a method of :class:`closecall.solvers.blocked.ManyRows` and its arguments.
 
-    ``label`` is the class that counts as +1, ``fold`` the fold that is left out and the number of folds, if any.
+    ``label`` is the class that counts as +1. ``fold`` is None or contains the fold that is left out and the number of
+    folds.
     """
 
     label: Any
@@ -61,13 +62,13 @@ def answer(frame: Frame, requests: Sequence[Request], block: Block) -> list[Any]
 
 
 class Together:
-    """Runs problems in separate threads; a pass starts as soon as every unfinished problem has made a request."""
+    """A runner of problems in separate threads; a pass starts when every unfinished problem has made a request."""
 
     def __init__(self, passes: Passes, frame: Frame) -> None:
         self.passes, self.frame, self.asked = passes, frame, queue.SimpleQueue[Any]()
 
     def run(self, works: Sequence[Callable[[Callable[[Request], Any]], Any]]) -> list[Any]:
-        """Return the results of tasks, each of which receives a function that sends a request to all rows."""
+        """Return the results of tasks; each task receives a function that sends a request to all rows."""
         answers = [queue.SimpleQueue[Any]() for _ in works]
         for number, work in enumerate(works):
             threading.Thread(target=self._work, args=(number, work, answers[number]), daemon=True).start()
@@ -116,7 +117,7 @@ SUMS = ("look", "flow", "gather", "keys", "tangents")
 
 
 class RemoteRows:
-    """Rows of all partitions, with the methods that :class:`closecall.solvers.blocked.ManyRows` has."""
+    """The rows of all partitions, with the methods of :class:`closecall.solvers.blocked.ManyRows`."""
 
     def __init__(self, ask: Callable[[Request], Any], standard: Frame, request: Request) -> None:
         self.standard, self.name = standard, request.loss
@@ -132,13 +133,13 @@ class RemoteRows:
     def bound(
         self, c: Array, window: LossWindow, width: float, most: float, penalty: Array
     ) -> tuple[float, float, float]:
-        """Return the same as :meth:`closecall.solvers.rows.LossRows.bound`."""
+        """Return the same result as :meth:`closecall.solvers.rows.LossRows.bound`."""
         sums, self.edge = self.tangents(c, window, width), window.low
         factor = min(1.0, most / max(sums.held, 1e-300))
         return factor * sums.value, factor * sums.held, sums.bound(penalty, factor)
 
     def largest(self, c: Array, k: float) -> float:
-        """Return an upper bound on the sum of the largest losses up to the mass k, from those above the last edge."""
+        """Return an upper bound on the sum of the largest losses up to the mass k, using losses above the last edge."""
         if not np.isfinite(self.edge):
             return float(self.tangents(c, LossWindow(), KINK).value)
         found = self.keys(c, None, -self.edge, -self.edge)
@@ -147,7 +148,7 @@ class RemoteRows:
 
 @dataclass(frozen=True)
 class Ended:
-    """The solution of a problem: coordinates and gap."""
+    """The solution of a problem: its coordinates and its gap."""
 
     c: Array
     gap: float
@@ -155,10 +156,10 @@ class Ended:
 
 @dataclass(frozen=True)
 class Task:
-    """A problem on ``rows`` rows of mass ``total``, or on all rows but those of one fold.
+    """A problem on ``rows`` rows of mass ``total``: all rows, or all rows outside one fold.
 
     The request contains the label, the loss and the fold. ``penalty`` is (coordinates,). At most ``room`` rows are
-    gathered. ``intercept`` states whether there is one and whether it is penalised.
+    gathered. ``intercept`` states whether there is an intercept and whether it is penalised.
     """
 
     request: Request
@@ -221,7 +222,7 @@ class Task:
         return Ended(end.c, flow.gap(end))
 
     def _narrow(self, frame: Frame, few: Sample, rows: RemoteRows) -> Ended:
-        """Solve by stages over all rows, starting from the solution on a few of them."""
+        """Solve the problem in stages over all rows, starting from the solution on a few rows."""
         share = float(few.mass.sum()) / self.total
         smaller = replace(self.problem, alpha=self.problem.alpha * share)
         smaller = smaller if self.problem.k is None else replace(smaller, k=min(1.0, self.cut.k / self.total))
@@ -230,13 +231,13 @@ class Task:
         cut = replace(self.cut, k=self.cut.k * share)
         spot = Spot(c, edge_at(cut, losses, few.mass, rows.threshold))
         walk = Walk(rows, self.penalty, self.stage)
-        walk.steps = 300  # each takes a pass or a few
+        walk.steps = 300  # each takes one or a few passes
         spot, gap = narrow(walk, spot, self.cut, self.tol)
         return Ended(spot.c, min(gap, 1.0))
 
 
 def average(rows: Any, penalty: Array, start: Array) -> Ended:
-    """Minimise an average by Newton steps, one pass each, or by L-BFGS if there are many columns."""
+    """Minimise an average by Newton steps with one pass per step, or by L-BFGS if there are many columns."""
 
     def see(c: Array) -> tuple[TangentSums, float, Array, Ended]:
         sums = rows.tangents(c.copy(), LossWindow(), 1e-9)  # there are no kinks

@@ -34,7 +34,7 @@ def prepare_joint(
         missing = np.flatnonzero(np.bincount(codes, mass, minlength=classes) == 0)
         if missing.size:
             raise ValueError(f"fold {fold} trains without class number {missing[0]}; use stratified or fewer folds")
-    # Labels of -1 make the signed rows of the design the rows themselves, and its negative margins the scores.
+    # With labels of -1, the signed rows of the design are the rows themselves, and its negative margins the scores.
     return make_design(
         X, -np.ones(len(codes)), masses, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype
     )
@@ -140,7 +140,7 @@ class JointProblems:
         return np.stack(ends), np.array(steps)
 
     def _root(self, row: int, C: Array, budget: int, enough: float) -> tuple[Array, int]:
-        # Divided by the root of the majoriser the problem is round; the runner-up's kinks are few and L-BFGS copes.
+        # Dividing by the root of the majoriser makes the problem round; L-BFGS copes with the runner-up's few kinks.
         scale = np.sqrt(2 * min(self.loss.curvature, 4.0) * self.design.spectrum + self.shrink[row, 0])
 
         def objective(flat: Array) -> tuple[float, Array]:
@@ -180,7 +180,7 @@ class JointProblems:
         schedules = [p.resolve(total, steps)[2] for p, total in zip(self.problems, self.totals, strict=True)]
         judged_from = first_final_step(steps) if self.aggregate.decays else 1
         rows, eta, path, count, mark = np.arange(len(C)), np.ones(len(C)), np.zeros(len(C)), 0, C
-        curvature = 2 * step_curvature(self.loss.name)  # two scores move
+        curvature = 2 * step_curvature(self.loss.name)  # two scores change
         steep = self.kind != "softmax" and is_steep(self.loss.name)
         for step in range(first + 1, steps + extra + 1):
             k = np.array([schedules[row](min(step, steps)) for row in rows])

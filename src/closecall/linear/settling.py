@@ -159,6 +159,6 @@ def certify_joint(rows: ClassScores, C: Array, *, steps: int, tol: float) -> tup
     if cut is None:
         found, better = hold(rows, problem, rows.penalty, c, tol)
         return (found.reshape(C.shape), better) if better < gap else (C, gap)
-    # The rivals' softened maximum is steep, and slopes count in the bound: stages are solved tightly.
+    # The rivals' softened maximum is steep, and its slopes enter the bound, so each stage is solved precisely.
     found, better = finish(Walk(rows, rows.penalty, tol=1e-13), c, cut, tol)
     return (found.reshape(C.shape), better) if better <= tol else (C, gap)

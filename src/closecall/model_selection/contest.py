@@ -1,4 +1,4 @@
-"""Unbiased gains over the baseline: no row is used both to select a challenger and to evaluate it."""
+"""Estimate gains over the baseline without bias: no row is used both to select a challenger and to evaluate it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ Todo = list[tuple[int, int]]
 
 @dataclass
 class Folding:
-    """Pairs of training and test rows, and for each (member, fold) its score and the rows it classifies correctly."""
+    """Pairs of training and test rows, with the score and the correctly classified rows of each (member, fold)."""
 
     pairs: list[Pair]
     seen: dict[tuple[int, int], tuple[float, Array]]
 
     def scores(self, members: int) -> Array:
-        """Return the scores, shape (members, folds)."""
+        """Return the scores in shape (members, folds)."""
         return np.array([[self.seen[member, fold][0] for fold in range(len(self.pairs))] for member in range(members)])
 
 
 class RowContest:
-    """On each part of the rows, evaluate a weighted mean of the challengers that do best on the other parts.
+    """The evaluation, on each part of the rows, of a weighted mean of the challengers that do best on the other parts.
 
     Parameters
     ----------
     divisions : list of Folding
-        The first is used to select challengers, and all of them are used to evaluate.
+        The first division is used to select challengers, and all divisions are used to evaluate them.
     members : int
     weights : array (samples,)
     units : Units
@@ -72,7 +72,7 @@ class RowContest:
         return replace(paired(found[0], weights, self.panel.units, spread), chance=chance)
 
     def _blended(self, baseline: float) -> tuple[Array, Array]:
-        """Return how often the blend is right in each row, minus a share of the baseline; and the spread over tests."""
+        """Return how often the blend is right in each row, minus a part of the baseline, and the spread over tests."""
         panel, (total, squares, times) = self.panel, np.zeros((3, len(self.panel.part)))
         for division in self.divisions:
             for fold, (_, test) in enumerate(division.pairs):
@@ -89,7 +89,7 @@ class RowContest:
 
 
 class FoldContest:
-    """On each fold, evaluate the challenger that is best on the folds that share no test row and no group with it.
+    """The evaluation, on each fold, of the challenger that is best on folds without common test rows or groups.
 
     A single challenger is evaluated on the folds of all divisions.
     """

@@ -12,7 +12,7 @@ from ..linear.displays import _axes
 
 
 class GuardDisplay:
-    """Plot of the mean score of every contender and its standard deviation over the folds.
+    """A plot of the mean score of every contender and its standard deviation over the folds.
 
     ``means`` and ``spreads`` have shape (contenders,); the chosen contender is highlighted.
 
@@ -31,7 +31,7 @@ class GuardDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None) -> GuardDisplay:
-        """Draw a fitted :class:`GuardedClassifierCV`."""
+        """Plot a fitted :class:`GuardedClassifierCV`."""
         check_is_fitted(estimator, "guard_report_")
         results, comparison = estimator.cv_results_, estimator.guard_report_["comparison"]
         title = f"{estimator.best_name_} is chosen"
@@ -42,7 +42,7 @@ class GuardDisplay:
         return cls(*shown, estimator.best_index_, title).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> GuardDisplay:
-        """Draw on ``ax``, or on a new figure; sets ``ax_`` and ``figure_``."""
+        """Draw on ``ax`` or on a new figure, and set ``ax_`` and ``figure_``."""
         ax = _axes(ax)
         places = np.arange(len(self.names))
         colours = ["C0" if place == self.chosen else "gray" for place in places]
@@ -56,7 +56,7 @@ class GuardDisplay:
 
 
 class ThresholdDisplay:
-    """Plot of the mean cost at every threshold.
+    """A plot of the mean cost at every threshold.
 
     ``cuts`` and ``costs`` have shape (thresholds,). The classifier's own threshold, the optimum and its interval are
     marked.
@@ -86,7 +86,7 @@ class ThresholdDisplay:
         return cls(cuts, costs, *edges, estimator.threshold_interval_, report["taken"]).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> ThresholdDisplay:
-        """Draw on ``ax``, or on a new figure; sets ``ax_`` and ``figure_``."""
+        """Draw on ``ax`` or on a new figure, and set ``ax_`` and ``figure_``."""
         ax = _axes(ax)
         ax.step(self.cuts, self.costs, where="post", color="C0", label="mean cost, cross-fitted")
         if np.isfinite(self.interval).all():

@@ -39,8 +39,9 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
     Parameters
     ----------
     cv : int, splitter, iterable of (train, test) or None
-        None means five stratified folds, fewer if a class has fewer members or is in fewer groups; a whole number
-        means exactly that many. Both keep rows of a group together if ``groups`` are given, otherwise identical rows.
+        None means five stratified folds, or fewer if a class has fewer members or occurs in fewer groups. A whole
+        number means exactly that many folds. In both cases the rows of a group stay together if ``groups`` are given;
+        otherwise identical rows do.
     X, y, groups : as given to ``fit``
     fresh : bool
         Return another division of the same kind, or an empty list if ``cv`` is a splitter or a list of pairs.
@@ -62,7 +63,7 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
         return []
     else:
         splitter = check_cv(list(cv) if not hasattr(cv, "split") else cv, y, classifier=True)
-    told = None if ignores_groups(splitter) else first_of(groups)  # it would warn
+    told = None if ignores_groups(splitter) else first_of(groups)  # a splitter that ignores groups would warn
     pairs = [(np.asarray(train), np.asarray(test)) for train, test in splitter.split(X, y, told)]
     if not pairs:
         raise ValueError("cv yields no split; give at least one (train, test) pair")
@@ -75,7 +76,7 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
 
 
 def equal_rows(X: Any) -> Array:
-    """Return codes of shape (samples,) that are equal for equal rows; all differ if rows cannot be compared.
+    """Return codes of shape (samples,) that are equal for equal rows; if rows cannot be compared, all codes differ.
 
     Examples
     --------
@@ -122,7 +123,7 @@ def _folds(cv: int | None, y: Array, groups: Any) -> int:
 
 
 def check_input(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Array, Array | None]:
-    """Return X unchanged, and labels and weights as arrays; the classifiers check X."""
+    """Return X unchanged, and labels and weights as arrays; the classifiers themselves check X."""
     if y is None:
         raise ValueError("This classifier requires y to be passed, but the target y is None")
     X, y = indexable(X, y)
@@ -147,7 +148,7 @@ def answers(name: str) -> Any:
 
 
 class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """Base class of both meta-estimators: routes metadata and delegates predictions to a fitted classifier."""
+    """Base class of both meta-estimators, which routes metadata and delegates prediction to a fitted classifier."""
 
     classes_: Array
 
@@ -158,21 +159,21 @@ class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: igno
     @property
     @abstractmethod
     def _speaker(self) -> Any:
-        """The fitted classifier that predicts."""
+        """Return the fitted classifier that makes the predictions."""
 
     @property
     @abstractmethod
     def _asked(self) -> Any:
-        """The classifier whose methods are exposed: the fitted one, or a substitute before fitting."""
+        """Return the classifier whose methods are exposed: the fitted classifier or, before fitting, a substitute."""
 
     @answers("predict_proba")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """Return the class probabilities of the chosen classifier, shape (samples, classes)."""
+        """Return the class probabilities of the chosen classifier in shape (samples, classes)."""
         return self._speaker.predict_proba(X)
 
     @answers("predict_log_proba")  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Array:
-        """Return the logarithms of the class probabilities, shape (samples, classes)."""
+        """Return the logarithms of the class probabilities in shape (samples, classes)."""
         return self._speaker.predict_log_proba(X)
 
     @property
@@ -235,7 +236,7 @@ def _weighing(name: str, member: Any, mass: Array | None) -> dict[str, Any]:
 
 
 def _grouping(member: Any, groups: Any) -> dict[str, Any]:
-    """Return the keyword argument that passes groups to a search, or a pipeline that ends in one, if it needs them."""
+    """Return the keyword argument that passes groups to a search (or a pipeline ending in one) that needs groups."""
     if groups is None:
         return {}
     if _divides(member):

@@ -1,4 +1,4 @@
-"""Cross-validated choice among classifiers that replaces the baseline only if the gain is significant."""
+"""Choose among classifiers by cross-validation, and replace the baseline only if the gain is significant."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ class GuardedClassifierCV(Referee):
     """Choose the best of several classifiers by cross-validation, or the baseline if none is significantly better.
 
     All classifiers are cross-validated on the same folds. No row is used both to select a challenger and to evaluate
-    it: on each part of the rows, a weighted mean of the challengers that do best on the other parts is evaluated; a
-    second set of folds repeats this. The best challenger replaces the baseline only if this paired gain exceeds a
-    critical value: if all gains were due to chance, the same procedure would exceed it as rarely as a standard normal
-    variable exceeds ``guard``. Standard errors are computed over groups if ``groups`` are given, over blocks of time if
-    ``cv`` trains only on the past, and otherwise over distinct rows; see :mod:`closecall.panel`. Searches such as
-    ``GridSearchCV`` can be challengers; they are tuned inside the training folds.
+    it. Instead, each part of the rows is used to evaluate a weighted mean of the challengers that do best on the other
+    parts. The evaluation is repeated on a second set of folds. The best challenger replaces the baseline only if the
+    resulting paired gain exceeds a critical value. If all gains were due to chance, the procedure would exceed this
+    value as rarely as a standard normal variable exceeds ``guard``. Standard errors are computed over groups if
+    ``groups`` are given, over blocks of time if every fold of ``cv`` is trained only on earlier rows, and otherwise
+    over distinct rows; see :mod:`closecall.panel`. Searches such as ``GridSearchCV`` can be challengers; they are tuned
+    inside the training folds.
 
     Parameters
     ----------
@@ -49,35 +50,35 @@ class GuardedClassifierCV(Referee):
         The classifier that is kept unless a challenger is significantly better.
     challengers : sequence of (name, classifier), mapping of names to classifiers, or one classifier
     cv : int, splitter, iterable of (train, test) or None
-        None means five stratified folds, fewer if a class has fewer members. With None or a number, rows of a group
-        (without ``groups``, identical rows) stay together, and a second set of folds is used; with a splitter or a list
-        of pairs, neither is done.
+        None means five stratified folds, or fewer if a class has fewer members. With None or a number, the rows of a
+        group stay together (without ``groups``, identical rows do), and a second set of folds is used. A splitter or a
+        list of pairs is used as given.
     scoring : str, callable or None
         None means accuracy, compared row by row. Any other score is compared fold by fold, with Nadeau and Bengio's
-        correction for overlapping training sets; the challenger evaluated on a fold is the best on the folds without
-        its rows, and a second set of folds is used only with a single challenger.
+        correction for overlapping training sets. The challenger evaluated on a fold is then the one that is best on
+        folds without the rows of that fold, and a second set of folds is used only for a single challenger.
     guard : float or None
-        Number of standard errors that the gain over the baseline must exceed; the balanced accuracy must also exceed
-        that of guessing by two. None means 1, or 2 for a ``scoring`` other than accuracy, which has no second
-        condition. With few groups, blocks or differing rows, this is adjusted by Student's quantile. 0 picks the best
-        mean score.
+        The number of standard errors that the gain over the baseline must exceed. The balanced accuracy must also
+        exceed that of guessing by two standard errors. None means 1, or 2 for a ``scoring`` other than accuracy, which
+        has no second condition. With few groups, blocks or differing rows, the number is adjusted by Student's
+        quantile. With 0, the classifier with the best mean score is chosen.
     refit : bool
-        Fit the chosen classifier on all rows; otherwise only the report is available.
+        Whether to fit the chosen classifier on all rows. If False, only the report is available.
     n_jobs : int or None
-        Number of fits to run in parallel.
+        The number of fits to run in parallel.
 
     Attributes
     ----------
     guard_report_ : dict
-        The numbers of the comparison, and the ``reason`` in words.
+        The numbers of the comparison, and the ``reason`` for the choice in words.
     best_name_ : str
-        The name of the chosen classifier: ``"baseline"`` or a challenger's.
+        The name of the chosen classifier, which is ``"baseline"`` or the name of a challenger.
     best_estimator_ : classifier
         The chosen classifier, fitted on all rows.
     cv_results_ : dict
-        Names, mean scores, their standard deviations over the folds, and the score of each fold.
+        The names, the mean scores, their standard deviations over the folds, and the scores of all folds.
     classes_, n_features_in_, feature_names_in_
-        As usual.
+        As in scikit-learn.
 
     Examples
     --------
@@ -107,20 +108,21 @@ class GuardedClassifierCV(Referee):
         keep(self, locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, **params: Any) -> GuardedClassifierCV:
-        """Compare, choose, and fit the chosen classifier on all rows.
+        """Compare the classifiers, choose one, and fit it on all rows.
 
         Parameters
         ----------
         X : any input that the classifiers accept, (samples, features)
         y : array (samples,)
         sample_weight : array (samples,), optional
-            Passed to every classifier, and used in scoring.
+            Weights that are passed to every classifier and used in scoring.
         groups : array (samples,) or (samples, 2), optional
-            Rows of one group stay on one side of every split, whatever the ``cv``, and the standard error is computed
-            over groups; groups are also passed to searches that split by groups. Two columns are crossed groups, such
-            as users and items: every split tests new users with new items. Pass only the kinds of which new ones will
-            come: a model that recognises the others may use what it knows. A ``cv`` that trains on the past only is
-            crossed with one column; without groups it tests the future of the same members.
+            The rows of a group stay on one side of every split, whatever the ``cv``, and the standard error is computed
+            over groups. Groups are also passed to searches that split by groups. Two columns are crossed groups, such
+            as users and items: every split tests new users with new items. Pass a column only if the model will meet
+            new groups of its kind; a model may use what it knows about groups that it will meet again. If every fold of
+            ``cv`` is trained only on earlier rows, pass at most one column, with which the folds are crossed. Without
+            groups, such a ``cv`` tests the future of the same members.
         **params Passed to every ``fit``, or routed if metadata routing is enabled.
         """
         guard = check_guard(self.guard, GUARD if self._by_rows else STRICT)
@@ -159,7 +161,7 @@ class GuardedClassifierCV(Referee):
         self, asked: Sequence[tuple[int, int]], division: Folding, members: Sequence[tuple[str, Any]], X: Any,
         y: Array, weights: Array, kwargs: dict[str, Any],
     ) -> None:  # fmt: skip
-        """Fit members on folds, unless already done, and score the test rows."""
+        """Fit members on folds, unless they are already fitted, and score the test rows."""
         scoring = None if self._by_rows else self.scoring
         todo = [each for each in dict.fromkeys(asked) if each not in division.seen]
         found = Parallel(n_jobs=self.n_jobs)(
@@ -221,7 +223,7 @@ class GuardedClassifierCV(Referee):
         return members
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters; with ``deep`` also those of each classifier, as ``name__parameter``."""
+        """Return the parameters; with ``deep``, also the parameters of each classifier as ``name__parameter``."""
         params: dict[str, Any] = super().get_params(deep=deep)
         if deep and not hasattr(self.challengers, "get_params"):
             for name, member in self._named():
@@ -232,7 +234,7 @@ class GuardedClassifierCV(Referee):
         return params
 
     def set_params(self, **params: Any) -> GuardedClassifierCV:
-        """Set parameters; ``name`` replaces that challenger, and ``name__parameter`` sets one of its parameters."""
+        """Set parameters; the name of a challenger replaces it, and ``name__parameter`` sets one of its parameters."""
         if "challengers" in params:
             self.challengers = params.pop("challengers")
         if not hasattr(self.challengers, "get_params"):
@@ -270,16 +272,16 @@ class GuardedClassifierCV(Referee):
         return tags
 
     def predict(self, X: Any) -> Array:
-        """Return the labels that the chosen classifier predicts, shape (samples,)."""
+        """Return the labels (samples,) that the chosen classifier predicts."""
         return self._speaker.predict(X)
 
     @answers("decision_function")  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Array:
-        """Return the scores of the chosen classifier, shape (samples,) or (samples, classes)."""
+        """Return the scores of the chosen classifier in shape (samples,) or (samples, classes)."""
         return self._speaker.decision_function(X)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the score set by ``scoring``, by default the accuracy."""
+        """Return the score that ``scoring`` defines, by default the accuracy."""
         check_is_fitted(self, "best_estimator_")
         return _scored(self.best_estimator_, X, np.asarray(y), sample_weight, self.scoring or "accuracy")
 

@@ -1,4 +1,4 @@
-"""Offsets of scores: predictions, costs, and the offsets with the lowest cost."""
+"""Offsets of scores: the predictions and costs that they lead to, and the offsets with the lowest cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PLACES = np.arange(1, 20) / 20  # quantiles of the scores that are tried as thr
 
 
 def predicted(scores: Array, offsets: Array) -> Array:
-    """Return the codes of the predicted classes, shape (samples,).
+    """Return the codes (samples,) of the predicted classes.
 
     Examples
     --------
@@ -26,7 +26,7 @@ def predicted(scores: Array, offsets: Array) -> Array:
 
 
 def cut_points(scores: Array, costs: Array, masses: Array) -> Array:
-    """Return the least costly offset to add to the scores for each row of masses, shape (problems,)."""
+    """Return the least costly offset (problems,) to add to the scores for each row of masses."""
     saved = costs[:, 0] - costs[:, 1]  # saved by predicting the positive class; its sign is a label, its size a weight
     labels = np.where(saved >= 0, 1.0, -1.0)
     weights = np.abs(saved) * np.atleast_2d(masses)
@@ -39,10 +39,10 @@ def best_offsets(
 ) -> Array:
     """Return the offsets to add to the scores that minimise the cost.
 
-    With one score the result is exact; with more, each offset is moved to its exact optimum in turn.
+    With one score, the result is exact; with more scores, each offset in turn is moved to its exact optimum.
 
     Scores have shape (samples, 1) or (samples, classes), costs of each prediction (samples, classes), weights
-    (samples,) and ``start`` (classes,); ``sweeps`` is the maximum number of rounds over the classes.
+    (samples,) and ``start`` (classes,). ``sweeps`` is the maximum number of rounds over the classes.
 
     Examples
     --------
@@ -72,13 +72,13 @@ def best_offsets(
 
 
 def saved(scores: Array, costs: Array, offsets: Array) -> Array:
-    """Return the cost of each row (samples,) that is saved by adding offsets to the scores."""
+    """Return the cost (samples,) that adding offsets to the scores saves in each row."""
     rows, before = np.arange(len(scores)), predicted(scores, np.zeros_like(offsets))
     return costs[rows, before] - costs[rows, predicted(scores, offsets)]
 
 
 def moves(scores: Array) -> Array:
-    """Return the offsets to simulate under the null hypothesis, shape (moves, scores): quantiles of each score."""
+    """Return the offsets (moves, scores) to simulate under the null hypothesis: quantiles of each score."""
     seen = scores[np.isfinite(scores).all(axis=1)]
     if scores.shape[1] == 1:
         return -np.quantile(seen, _PLACES, axis=0)

@@ -1,4 +1,4 @@
-"""The exact decision threshold with the fewest errors, or the lowest cost, on cross-fitted scores."""
+"""Find the exact decision threshold with the fewest errors or the lowest cost on cross-fitted scores."""
 
 from __future__ import annotations
 
@@ -28,43 +28,44 @@ class ExactThresholdClassifier(Referee):
 
     Every example is scored by a model that was not trained on it. The sorted scores leave n + 1 positions for the
     threshold, and a running sum finds the best of them in O(n log n), without a grid. The gain on each part of the rows
-    is that of the threshold which is best for the other parts, averaged over two divisions into folds; if it is below
-    ``guard`` standard errors, the threshold is not moved. Over blocks of time, the optimum itself must gain as much, so
-    that a threshold for every season is not a gain. With more than two classes each class has an offset, and the
-    offsets are moved to their exact optima in turn.
+    is measured with the threshold that is best for the other parts, and is averaged over two divisions into folds. If
+    the gain is below ``guard`` standard errors, the threshold is not moved. For data in blocks of time, the single
+    optimum must gain as much, so that a different threshold for every season does not count as a gain. With more than
+    two classes, each class has an offset, and the offsets are moved in turn to their exact optima.
 
     Parameters
     ----------
     estimator : classifier with ``decision_function`` or ``predict_proba``
     objective : {"accuracy", "balanced_accuracy"} or array (classes, classes)
-        The score to maximise, or a matrix with the cost of predicting a class (column) for an example of another (row).
+        The score to maximise, or a matrix with the cost of predicting a class (column) for an example of a class (row).
     cv : int, splitter, iterable of (train, test) or None
         The folds for the cross-fitted scores, as in :class:`GuardedClassifierCV`.
     guard : float or None
-        Number of standard errors that the gain must exceed; None means 2, and 0 always moves the threshold.
+        The number of standard errors that the gain must exceed; None means 2, and with 0 the threshold is always moved.
     n_bootstrap : int
-        Number of resamples for the interval of the threshold; 0 for no interval.
+        The number of resamples for the interval of the threshold; 0 means no interval.
     n_jobs : int or None
-        Number of fits to run in parallel.
+        The number of fits to run in parallel.
     random_state : int, generator or None
-        Seed of the resampling.
+        The seed of the resampling.
 
     Attributes
     ----------
     estimator_ : classifier
-        Fitted on all rows.
+        The classifier, fitted on all rows.
     threshold_ : float or array (classes,)
-        Scores above it predict ``classes_[1]``; with more than two classes, the offsets added to the scores.
+        The threshold; higher scores predict ``classes_[1]``. With more than two classes, the offsets added to the
+        scores.
     default_threshold_ : float or array (classes,)
         The classifier's own threshold.
     threshold_interval_ : array (2,) or (2, classes)
-        95 % bootstrap interval for the optimum, whether or not the threshold moved.
+        The 95 % bootstrap interval for the optimum, whether or not the threshold was moved.
     optimum_ : float or array (classes,)
-        The optimum on the cross-fitted scores, whether or not the threshold moved.
+        The optimum on the cross-fitted scores, whether or not the threshold was moved.
     guard_report_ : dict
-        The gain, its standard error, the gain required, and ``reason`` in words.
+        The gain, its standard error, the required gain, and the ``reason`` for the decision in words.
     curve_ : tuple of arrays
-        Two classes only: all thresholds and the objective at each, for :class:`ThresholdDisplay`.
+        For two classes only: all thresholds and the objective at each of them, for :class:`ThresholdDisplay`.
 
     Examples
     --------
@@ -100,9 +101,9 @@ class ExactThresholdClassifier(Referee):
         X : any input that the classifier accepts, (samples, features)
         y : array (samples,)
         sample_weight : array (samples,), optional
-            Passed to the classifier, and used in the objective.
+            Weights that are passed to the classifier and used in the objective.
         groups : array (samples,) or (samples, 2), optional
-            Rows of one group stay on one side of every split, and the standard error is computed over groups; two
+            The rows of a group stay on one side of every split, and the standard error is computed over groups. Two
             columns are crossed groups, as in :class:`GuardedClassifierCV`.
         **params Passed to ``fit``, or routed if metadata routing is enabled.
         """
@@ -147,7 +148,7 @@ class ExactThresholdClassifier(Referee):
             self.curve_ = _curve(pooled[:, 0], stacked, heavy, float(self.default_threshold_))
 
     def _costs(self, codes: Array, mass: Array) -> tuple[Array, Array]:
-        """Return the cost of every prediction, shape (samples, classes), and the weights of the examples."""
+        """Return the cost (samples, classes) of every prediction, and the weights of the examples."""
         classes = len(self.classes_)
         if isinstance(self.objective, str):
             if self.objective not in OBJECTIVES:
@@ -170,7 +171,7 @@ class ExactThresholdClassifier(Referee):
         return matrix[codes], mass
 
     def _cross_fit(self, X: Any, y: Array, pairs: list[Pair], kwargs: dict[str, Any]) -> Array:
-        """Return out-of-fold scores, shape (samples, scores); NaN for examples that are in no test fold."""
+        """Return out-of-fold scores (samples, scores), which are NaN for examples that are in no test fold."""
         found = Parallel(n_jobs=self.n_jobs)(
             delayed(_scores_of)(self.estimator, X, y, pair, kwargs, self._method) for pair in pairs
         )
@@ -202,14 +203,14 @@ class ExactThresholdClassifier(Referee):
         found = replace(found, chance=panel.chance(tried))
         if not panel.units.time or found.mean <= found.needed(STRICT):
             return found
-        # Blocks that are a season apart choose well for each other, each another threshold: the one for all must gain.
+        # Blocks a season apart choose good, but different, thresholds for each other; the common one must gain too.
         same = saved(table, costs, best_offsets(table[known], costs[known], panel.weights[known]))
         same[~known] = np.nan
         single = paired(same, panel.weights, panel.units)
         return found if single.mean > single.needed(STRICT) else single
 
     def _interval(self, scores: Array, costs: Array, weights: Array, offsets: Array, repeats: int) -> Array:
-        """Return the 95 % bootstrap interval of the optimum, shape (2,) or (2, classes).
+        """Return the 95 % bootstrap interval of the optimum in shape (2,) or (2, classes).
 
         An example is resampled together with all its scores.
         """
@@ -264,7 +265,7 @@ class ExactThresholdClassifier(Referee):
         return tags
 
     def predict(self, X: Any) -> Array:
-        """Return the predicted labels, shape (samples,)."""
+        """Return the predicted labels (samples,)."""
         check_is_fitted(self, "threshold_")
         if not self.guard_report_["taken"]:
             return self._speaker.predict(X)
@@ -308,7 +309,7 @@ def _scores_of(estimator: Any, X: Any, y: Array, pair: Pair, kwargs: dict[str, A
 
 
 def _table(model: Any, X: Any, method: str) -> Array:
-    """Return scores of shape (samples, 1) for two classes, or (samples, classes); probabilities become logarithms."""
+    """Return scores (samples, 1) for two classes, or (samples, classes); probabilities become logarithms."""
     scores = np.asarray(getattr(model, method)(X), dtype=float)
     if scores.ndim == 1:
         return scores[:, None]
@@ -320,7 +321,7 @@ def _table(model: Any, X: Any, method: str) -> Array:
 
 
 def _curve(scores: Array, costs: Array, weights: Array, default: float) -> tuple[Array, Array]:
-    """Return all thresholds in ascending order, and the mean cost at each."""
+    """Return all thresholds in ascending order, and the mean cost at each of them."""
     order = np.argsort(scores)
     ranked = scores[order]
     passed = np.cumsum((weights * (costs[:, 0] - costs[:, 1]))[order])  # added by predicting negative

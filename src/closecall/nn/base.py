@@ -68,7 +68,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
         self._last: tuple[Any, Any] = (None, None)
         if "m" in self.takes:
             get_aggregate(self.aggregate).counts(k, m, 2**60)
-        self.plan().check()  # settings that suit no batch fail here, not in the first batch
+        self.plan().check()  # settings that no batch could satisfy fail here, not at the first batch
 
     @property
     def takes(self) -> tuple[str, ...]:

@@ -215,7 +215,7 @@ class CloseK(Reducer):
         return layout.from_rows(own).to(dtype), expected.reshape(()).to(dtype)
 
     def _keys(self, batch: Batch, layout: Layout) -> tuple[Keys, Tensor]:
-        # Keys that may enter the memory: keys that are not finite raise, or get a mass of zero.
+        # Keys that may enter the memory: keys that are not finite raise an error or get a mass of zero.
         assert self.memory is not None
         plan = self.plan()
         rows = rows_of(plan, batch, layout)

@@ -84,7 +84,7 @@ def _edges(keys: Array, wanted: Array) -> Array:
 def _weighted_edges(keys: Array, mass: Array, wanted: Array) -> Array:
     order = np.argsort(keys, axis=1)
     cumulative = np.cumsum(np.take_along_axis(mass, order, axis=1), axis=1, dtype=wanted.dtype)
-    # Past the end (by rounding, or if more is wanted than there is) the k-th place is the last key with mass.
+    # Beyond the end (through rounding, or if more than the total is wanted), the cut is at the last key with mass.
     reach = np.minimum(wanted, cumulative[:, -1:])
     place = (cumulative < reach).sum(axis=1, keepdims=True)
     return np.take_along_axis(keys, np.take_along_axis(order, place, axis=1), axis=1)

@@ -121,7 +121,7 @@ class GroupSelector(Selector):
             counts = mass.new_zeros(keys.shape[0], 2**size).scatter_add_(1, digits, mass)
             dist.all_reduce(counts, group=self.group)
             cumulative = inside + counts.cumsum(1)
-            # Past the end (everything is wanted, or rounding) use the last digit that has mass, as in one process.
+            # Beyond the end (through rounding, or if everything is wanted), use the last digit that has mass.
             reached, ended = cumulative < target, cumulative < cumulative[:, -1:]
             digit = torch.minimum(reached.sum(1, keepdim=True), ended.sum(1, keepdim=True))
             tied = counts.gather(1, digit)

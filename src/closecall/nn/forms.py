@@ -26,7 +26,7 @@ def generalized_cross_entropy(margins: Tensor, q: float = GCE_Q) -> Tensor:
     return -torch.expm1(q * F.logsigmoid(margins)) / q
 
 
-#: Margins -> losses, for every loss of the core. At the kinks relu has the same slopes as the core; clamp has not.
+#: Margins -> losses, for every loss of the core. At the kinks, relu has the slopes of the core; clamp does not.
 MARGIN_LOSSES: dict[str, Callable[..., Tensor]] = {
     "logistic": lambda margins: -F.logsigmoid(margins),
     "hinge": lambda margins: F.relu(1 - margins),

@@ -30,7 +30,7 @@ def _top(select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tens
     cut = select.cut(-losses, k)
     end = (cut.inside + cut.tied).clamp(min=1.0)
     apart = select.take(-losses, end) - select.take(-losses, end - 1.0)
-    # A group of mass 1 or more has the unit to itself; the difference above is lost to rounding beyond 1 / eps.
+    # A group of mass 1 or more gets the whole unit; beyond 1 / eps, the difference above is lost to rounding.
     group = (-losses == cut.edge) / cut.tied.clamp(min=1.0)
     own = (group if select.mass is None else group * select.mass).to(losses.dtype)
     return torch.where(cut.tied >= 1.0, own, apart)

@@ -31,7 +31,7 @@ NEGATIVE_MASS = "sample weights contain negative values; weights are masses and 
 class Cut(NamedTuple):
     """The cut above the smallest keys; each tensor has shape (rows, 1)."""
 
-    edge: Tensor  # the key at the k-th place
+    edge: Tensor  # the k-th smallest key
     inside: Tensor  # the mass of the keys below it
     tied: Tensor  # the mass of the keys equal to it
 

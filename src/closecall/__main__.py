@@ -8,14 +8,14 @@ import sys
 from . import _signals
 from ._budget import address_space
 
-#: With less address space, in bytes, the libraries crash or do not load.
+#: Address space, in bytes, below which the libraries crash or fail to load.
 ADDRESS_SPACE = 3 << 29
 
 
 def main() -> None:
     """Set up signal handling, check the limits and run the command."""
     _signals.answer()
-    if sys.stderr is None:  # closed, as by `2>&-`
+    if sys.stderr is None:  # closed, for example by `2>&-`
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for the whole process
     if sys.stdout is None:  # the output may be the only result of a command
         print("closecall: standard output is closed; redirect it to a file or to /dev/null", file=sys.stderr)

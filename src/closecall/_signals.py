@@ -37,7 +37,7 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def _numbers() -> list[signal.Signals]:
-    # Windows has no SIGHUP, and nohup ignores it, which is left unchanged.
+    # Windows has no SIGHUP. A signal that is already ignored, as under nohup, stays ignored.
     found = [getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")]
     return [number for number in found if number is not None and signal.getsignal(number) is not signal.SIG_IGN]
 

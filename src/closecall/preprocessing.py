@@ -53,7 +53,7 @@ def unsquash(z: Array, bound: float = BOUND) -> Array:
 
 
 def robust_scale(X: Array) -> tuple[Array, Array]:
-    """Return the centre and scale (features,) of the finite cells of X (samples, features).
+    """Return the centre and scale (features,) of each column of X (samples, features), from its finite cells.
 
     The centre is the median; the scale is the median absolute deviation in units of a normal distribution's standard
     deviation. If more than half of the cells are equal, the scale is the interquartile range, or the standard deviation
@@ -80,7 +80,7 @@ def _robust(known: Array) -> tuple[float, float]:
     if ((known == low) | (known == high)).all():
         return low / 2 + high / 2, high / 2 - low / 2 or 1.0
     center = float(np.median(known))
-    # Differences are halved first, because the difference of two large floats may overflow.
+    # Values are halved before they are subtracted, because the difference of two large floats may overflow.
     halves = known / 2 - center / 2
     away = np.abs(halves)
     scales = (np.median(away) / _MAD, np.ptp(np.quantile(halves, (0.25, 0.75))) / _QUARTERS)
@@ -149,7 +149,7 @@ class SquashingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  #
             return (unsquash(z, self.bound) * self.scale_ + self.center_).astype(z.dtype, copy=False)
 
     def is_far(self, X: Any) -> Array:
-        """Return which cells (samples, features) lie beyond the bound."""
+        """Return a mask (samples, features) of the cells that lie beyond the bound."""
         return np.abs(self._deviations(X)) > self.bound
 
     def _deviations(self, X: Any) -> Array:

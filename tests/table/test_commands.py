@@ -81,7 +81,7 @@ def test_chunks_give_the_same_predictions(run: Run, messy: dict[str, Path], tmp_
     whole = run.out
     assert run("predict", tmp_path / "m", messy["plants"]) == 0
     assert run.out == whole
-    assert "'height': 1 value unknown or of another type" in run.err
+    assert "'height': 1 value treated as missing (unknown or of another type)" in run.err
 
 
 def test_formulas_are_text_in_csv_and_exact_in_json(run: Run, messy: dict[str, Path], tmp_path: Path) -> None:

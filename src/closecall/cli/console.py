@@ -19,7 +19,7 @@ Json = Annotated[bool, typer.Option("--json", help="Write events or results to s
 
 
 class Console(RichConsole):
-    """Rich's console without emoji; a closed pipe raises ``BrokenPipeError``."""
+    """Rich's console without emoji, in which a closed pipe raises ``BrokenPipeError``."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, highlight=False, emoji=False)
@@ -38,7 +38,7 @@ def plain(value: object) -> str:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Split at commas that are not inside brackets.
+    """Split a text at commas that are not inside brackets.
 
     Examples
     --------

@@ -1,6 +1,7 @@
 """Turn errors that end a command into an exit code and a message that states how to continue.
 
-Exit codes: 0 complete, 1 some cells failed, 2 incomplete (interrupted, or data sets not available), 3 bad request.
+The exit codes are 0 (complete), 1 (some cells failed), 2 (incomplete: the command was interrupted, or data sets are
+not available) and 3 (bad request).
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from closecall._signals import KEPT, RunError, going_on
 COMPLETE, FAILED, INCOMPLETE, BAD_REQUEST = 0, 1, _signals.INCOMPLETE, _signals.BAD_REQUEST
 #: typer turns Ctrl-C into this exit code.
 _INTERRUPTED = 130
-UNEXPECTED = "an unexpected error, which should be reported (CLOSECALL_TRACEBACK=1 shows where)"
-#: The disk, a quota or a limit of the process is exhausted.
+UNEXPECTED = "unexpected error; please report it (CLOSECALL_TRACEBACK=1 shows where it occurred)"
+#: Errors that mean that the disk, a quota or a limit of the process is exhausted.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def explain(error: BaseException) -> tuple[str, int]:
-    """Return a message and an exit code for an exception; no command ends in a traceback.
+    """Return a message and an exit code for an exception, so that no command ends with a traceback.
 
     If the environment variable ``CLOSECALL_TRACEBACK`` is set, the traceback of an unexpected error is shown.
 
@@ -53,7 +54,7 @@ def explain(error: BaseException) -> tuple[str, int]:
         return f"closecall: {error}", INCOMPLETE
     if isinstance(error, ValueError | ImportError | OSError | FloatingPointError):
         return f"closecall: {error}", BAD_REQUEST
-    if hasattr(error, "format_message"):  # the argument parser's own errors
+    if hasattr(error, "format_message"):  # an error of the argument parser
         return f"closecall: {error.format_message()}", BAD_REQUEST
     if os.environ.get("CLOSECALL_TRACEBACK"):
         traceback.print_exception(error)
@@ -67,7 +68,7 @@ def _is_full(error: BaseException | None) -> bool:
 
 
 def finish(code: object) -> int:
-    """Return the exit code of an application; typer returns 130 for Ctrl-C."""
+    """Return the exit code of an application; typer's code for Ctrl-C raises ``KeyboardInterrupt``."""
     if code == _INTERRUPTED:
         raise KeyboardInterrupt
     return code if isinstance(code, int) else 0

@@ -15,7 +15,7 @@ from closecall._signals import stoppable
 from . import exits, models, tables
 from .console import err, plain
 
-#: Commands of the reproduction of the paper, available only in a clone of the project.
+#: Commands that reproduce the paper, which are available only in a clone of the project.
 REPRODUCTION = ("reproduce", "report", "status", "export", "import", "publish")
 app = typer.Typer(
     help="Train classifiers on the close calls of your own table.",
@@ -67,7 +67,7 @@ def main() -> None:
         try:
             arguments = sys.argv[1:] or ["--help"]
             code = exits.finish(command_of(arguments)(arguments, standalone_mode=False))
-            sys.stdout.flush()  # a closed pipe raises here, where it is handled
+            sys.stdout.flush()  # a closed pipe raises an error here, where it is handled
         except BaseException as error:
             message, code = exits.explain(error)
             if message:

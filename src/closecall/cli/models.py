@@ -22,7 +22,7 @@ from .tables import print_facts, reading_of
 
 ModelFile = Annotated[str, typer.Argument(help="A file written by closecall fit.")]
 Trust = Annotated[list[str] | None, typer.Option(help="A type from another package to allow in the model file.")]
-#: Number of coefficients that fit prints.
+#: Number of coefficients that ``fit`` prints.
 LARGEST = 5
 #: Largest numbers of rows, and of scores (rows times classes), in memory at a time.
 CHUNK, SCORES = 50_000, 1 << 24
@@ -35,7 +35,7 @@ def fit(
     model: Annotated[str, typer.Option(help="A contender from compare: close_k, "
                                        "random_forest, atk, tilted, 'tilted(-2)', package:Class ...")] = "close_k",
     loss: t.Loss = "logistic", multiclass: t.Multiclass = "top_two", metric: t.Metric = "accuracy",
-    splits: Annotated[int, typer.Option(help="Random splits for the estimate; 0 for none.", min=0)] = 5,
+    splits: Annotated[int, typer.Option(help="Number of random splits for the estimate; 0 for none.", min=0)] = 5,
     groups: t.Groups = "", time: t.Time = "",
     rows: Annotated[int, typer.Option(help="Train on at most this many rows; 0 for all.", min=0)] = 50_000,
     drop: t.Drop = None, keep: t.Keep = None, numeric: t.Numeric = None, nominal: t.Nominal = None,
@@ -43,12 +43,12 @@ def fit(
     onnx: Annotated[Path | None, typer.Option(help="Also write the model as ONNX.", show_default=False)] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Fit Parquet files in passes over all rows; automatic for "
                                          "several files, a folder, or a table too large for memory.")] = False,
-    cluster: Annotated[str | None, typer.Option(help="Fit Parquet files on this Dask scheduler, or local for workers "
-                                                "on this machine.", show_default=False)] = None,
-    jobs: Annotated[int, typer.Option(help="Processes for reading Parquet files in passes.", min=1)] = 1,
+    cluster: Annotated[str | None, typer.Option(help="Address of a Dask scheduler for fitting Parquet files; 'local' "
+                                                "starts workers on this machine.", show_default=False)] = None,
+    jobs: Annotated[int, typer.Option(help="Number of processes that read Parquet files in passes.", min=1)] = 1,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Fit preprocessing and a classifier to a table, estimate its performance, and save both in one file."""
+    """Fit preprocessing and a classifier to a table, estimate how well they predict, and save both in one file."""
     from closecall.table.deploy import check_onnx, write_onnx
     from closecall.table.divide import Order
     from closecall.table.estimate import chosen_words, estimate, why_none
@@ -122,13 +122,13 @@ def predict(
     data: t.Files,
     output: Annotated[str, typer.Option("--out", help="The CSV file to write; - for standard output.")] = "-",
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Add a column of probabilities for each class.")
+        bool, typer.Option("--probabilities", help="Add a probability column for each class.")
     ] = False,
-    copy: Annotated[list[str] | None, typer.Option(help="Copy this column of the data; may be repeated.")] = None,
+    copy: Annotated[list[str] | None, typer.Option(help="Copy this column to the output; may be repeated.")] = None,
     trust: Trust = None, sep: t.Sep = "", encoding: t.Encoding = "",
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Predict the classes of a table of any length."""
+    """Predict the class of every row of a table of any length."""
     from closecall.table.table import stream
 
     loaded, tally = _loaded(model, data, trust), _Tally(probabilities)
@@ -143,7 +143,7 @@ def predict(
                 tally.notes = tuple(dict.fromkeys((*tally.notes, *notes)))  # the files may have different columns
                 header, rows = tally.take(loaded, frame, copy or [])
                 write_rows(file, header, rows, as_json and output == "-", not first)
-    except BrokenPipeError:  # the reader has closed the pipe, and flushing the buffer at exit must not raise
+    except BrokenPipeError:  # the reader has closed the pipe, and flushing the buffer at exit must not fail
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     if as_json:
@@ -174,7 +174,7 @@ def _check_copied(copied: list[str], names: list[str]) -> None:
         raise ValueError(f"--copy {missing[0]!r}: the data has no such column; its columns are {quoted(names)}")
     clash = [name for name in copied if name in ("row", "prediction", "score")]
     if clash:
-        raise ValueError(f"--copy {clash[0]!r}: the predictions already have a column with that name; rename it")
+        raise ValueError(f"--copy {clash[0]!r}: the output has its own column of that name; rename the one in the data")
 
 
 class _Tally:
@@ -227,7 +227,7 @@ class _Tally:
     def all_notes(self) -> list[str]:
         """Return notes on unexpected columns and values, and on rows used in training."""
         found = [
-            f"{name!r}: {counted(count, 'value')} unknown or of another type, treated as missing"
+            f"{name!r}: {counted(count, 'value')} treated as missing (unknown or of another type)"
             for name, count in sorted(self.strange.items())
         ]
         if self.learnt > 0.1:
@@ -245,7 +245,7 @@ def explain(
     trust: Trust = None, sep: t.Sep = "", encoding: t.Encoding = "",
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Show what pulled a row towards its predicted class, column by column, in the units of the table."""
+    """Show how much each column pulled a row towards its predicted class, in the units of the table."""
     from closecall.table.explain import explain as explained
     from closecall.table.table import stream
 
@@ -277,12 +277,12 @@ def _print_explained(row: int, head: dict[str, Any], pulls: list[dict[str, Any]]
     print_grid(header, rows, left=(0, 1, 2))
     if not head["adds_up"]:
         out.print(
-            f"A typical row has the score {head['start']:+.3f}, this one {head['score']:+.3f}; above 0 means "
-            f"{plain(head['prediction'])}. A pull is how much the score would drop if the column had its usual value; "
-            "the model is not linear, so pulls need not add up."
+            f"A typical row has the score {head['start']:+.3f}, and this row has {head['score']:+.3f}; a score above 0 "
+            f"means {plain(head['prediction'])}. A pull is the drop in the score if the column had its usual value. "
+            "The model is not linear, so pulls need not add up."
         )
         return
     out.print(
-        f"A typical row has the score {head['start']:+.3f}; with the pulls it is {head['score']:+.3f}; "
-        f"above 0 means {plain(head['prediction'])}."
+        f"A typical row has the score {head['start']:+.3f}. Adding the pulls of this row gives {head['score']:+.3f}; "
+        f"a score above 0 means {plain(head['prediction'])}."
     )

@@ -1,4 +1,4 @@
-"""``closecall fit`` for Parquet files in passes over all rows, on this machine or on a Dask cluster."""
+"""Fit Parquet files in passes over all rows, on this machine or on a Dask cluster, for ``closecall fit``."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def are_streamed(data: Sequence[str], requested: bool, cluster: str | None) -> b
     tables = [each for each in data if suffix_of(each) != ".parquet" and not expanded(each).is_dir()]
     if requested or cluster is not None or len(data) > 1:
         if tables:
-            why = "several files" if len(data) > 1 and not requested and cluster is None else "passes"
-            raise DataError(f"{tables[0]!r} is not a Parquet file; {why} need Parquet files, or a folder of them")
+            why = "several files must be" if len(data) > 1 and not requested and cluster is None else "passes need"
+            raise DataError(f"{tables[0]!r} is not a Parquet file; {why} Parquet files, or a folder of them")
         return True
     if tables:
         return False
@@ -89,7 +89,7 @@ def _source(
 
 @contextmanager
 def _progress(as_json: bool) -> Iterator[Callable[[Any], None]]:
-    """Yield a callback that shows progress: one updating line on a terminal, otherwise a line or record per pass."""
+    """Yield a callback that shows progress: a line that changes on a terminal, otherwise a line or record per pass."""
     began = monotonic()
     status = err.status("pass 1") if err.is_terminal and not as_json else None
 

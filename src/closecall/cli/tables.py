@@ -16,30 +16,35 @@ from closecall.report.text import counted, listed
 from .console import Console, Json, err, out, plain, print_grid, print_notes, say, words
 
 Data = Annotated[
-    str, typer.Argument(help="A CSV, TSV or Parquet file (also .gz), - for standard input, or a data set's name.")
+    str, typer.Argument(help="A CSV, TSV or Parquet file (also .gz), - for standard input, or the name of a data set.")
 ]
 Files = Annotated[list[str], typer.Argument(
-    help="A CSV, TSV or Parquet file (also .gz), several Parquet files or a folder of them, - for standard input, or a "
-    "data set's name."
+    help="A CSV, TSV or Parquet file (also .gz), several Parquet files or a folder of them, - for standard input, or "
+    "the name of a data set."
 )]  # fmt: skip
-Target = Annotated[str, typer.Option(help="The column to predict; by default target, class, label, y or the last.")]
+Target = Annotated[
+    str,
+    typer.Option(
+        help="The column to predict; by default the one named target, class, label or y, otherwise the last one."
+    ),
+]
 Drop = Annotated[list[str] | None, typer.Option(help="Leave this column out; may be repeated.")]
 Keep = Annotated[list[str] | None, typer.Option(help="Use this column even if it looks like an identifier.")]
 Numeric = Annotated[list[str] | None, typer.Option(help="Read this column as numbers; may be repeated.")]
-Nominal = Annotated[list[str] | None, typer.Option(help="Read this column as names; may be repeated.")]
-Sep = Annotated[str, typer.Option(help="The character between columns; detected by default.")]
+Nominal = Annotated[list[str] | None, typer.Option(help="Read this column as categories; may be repeated.")]
+Sep = Annotated[str, typer.Option(help="The character that separates columns; detected by default.")]
 Encoding = Annotated[str, typer.Option(help="Encoding of a text file that is not UTF-8, such as latin-1.")]
-Groups = Annotated[str, typer.Option(help="Keep rows with the same value in this column together.")]
-Time = Annotated[str, typer.Option(help="Train only on earlier rows, ordered by this column.")]
+Groups = Annotated[str, typer.Option(help="Keep rows with the same value in this column in the same part.")]
+Time = Annotated[str, typer.Option(help="Order rows by this column, and train only on earlier rows.")]
 Multiclass = Annotated[str, typer.Option(help="Method for more than two classes: ovr, top_two or softmax.")]
-Metric = Annotated[str, typer.Option(help="accuracy, balanced_accuracy, f1, log_loss or auc.")]
+Metric = Annotated[str, typer.Option(help="The metric: accuracy, balanced_accuracy, f1, log_loss or auc.")]
 Loss = Annotated[str, typer.Option(help="Loss of close-k and the aggregates: logistic, hinge, ...")]
 NoSquash = Annotated[bool, typer.Option("--no-squash", help="Leave extreme cells as they are.")]
 Seed = Annotated[int, typer.Option(help="Seed for all random numbers.")]
 
 
 def reading_of(sep: str, encoding: str, *columns: list[str] | None) -> Any:
-    """Return the options for reading a file; ``columns`` are those to drop, keep, and read as numbers or names."""
+    """Return the options for reading a file; ``columns`` lists those to drop, keep, and read as numbers or names."""
     from closecall.table.read.sheet import Reading
 
     return Reading(sep, encoding, *(tuple(names or ()) for names in columns))
@@ -52,11 +57,11 @@ def compare(
     splits: Annotated[int, typer.Option(help="Number of random splits into training, validation and test parts.")] = 10,
     rows: Annotated[int, typer.Option(help="Use at most this many rows, sampled by class; 0 for all.", min=0)] = 5000,
     metric: Metric = "accuracy",
-    everyone: Annotated[bool, typer.Option("--all", help="All contenders that are installed.")] = False,
+    everyone: Annotated[bool, typer.Option("--all", help="Include all contenders that are installed.")] = False,
     with_: Annotated[list[str] | None, typer.Option(
-        "--with", help="Another contender: k-nn, tilted, superquantile, human, 'tilted(-2)', atk, top, ..., or "
+        "--with", help="Add a contender: k-nn, tilted, superquantile, human, 'tilted(-2)', atk, top, ..., or "
         "package:Class of an installed package; may be repeated.")] = None,
-    only: Annotated[str, typer.Option(help="Only these contenders, separated by commas.")] = "",
+    only: Annotated[str, typer.Option(help="Include only these contenders, separated by commas.")] = "",
     groups: Groups = "", time: Time = "",
     loss: Loss = "logistic", multiclass: Multiclass = "top_two",
     drop: Drop = None, keep: Keep = None, numeric: Numeric = None, nominal: Nominal = None,
@@ -64,10 +69,10 @@ def compare(
     jobs: Annotated[int, typer.Option(help="Number of processes; 0 for one per core.", min=0)] = 0,
     report: Annotated[Path | None, typer.Option(
         help="File or folder for the report; default: closecall-compare/NAME.", show_default=False)] = None,
-    no_report: Annotated[bool, typer.Option("--no-report", help="Write no page.")] = False,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Do not write a report.")] = False,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Compare close-k, linear models, trees and more on a table, and recommend one."""
+    """Compare close-k with linear models, trees and others on a table, and recommend one of them."""
     from closecall.table.comparison import compare as compared
     from closecall.table.contenders import libraries
     from closecall.table.report import check_packages, make_folder, page_path
@@ -113,14 +118,14 @@ def check(
     data: Data,
     target: Target = "",
     rows: Annotated[int, typer.Option(help="Use at most this many rows, sampled by class; 0 for all.", min=0)] = 50_000,
-    top: Annotated[int, typer.Option(help="Rows of each kind to print.", min=1)] = 10,
-    output: Annotated[Path | None, typer.Option("--out", help="Write all rows to check to this CSV file.",
+    top: Annotated[int, typer.Option(help="Number of rows of each kind to print.", min=1)] = 10,
+    output: Annotated[Path | None, typer.Option("--out", help="A CSV file for all rows to check.",
                                                 show_default=False)] = None,
     drop: Drop = None, keep: Keep = None, numeric: Numeric = None, nominal: Nominal = None,
     sep: Sep = "", encoding: Encoding = "", seed: Seed = 0,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """List the rows of a table to check: doubtful labels, extreme cells, (almost) equal rows with different labels."""
+    """List table rows worth checking: doubtful labels, extreme cells, and near-duplicates with different labels."""
     from closecall.table.check import check_table
     from closecall.table.output import opened
     from closecall.table.report import rows_csv, suspect_records
@@ -144,7 +149,7 @@ def check(
 
 
 def print_suspects(suspects: Any, top: int = 3) -> None:
-    """Print the first rows of each kind to check, their number, and how reliable they are."""
+    """Print the first rows to check of each kind, the number of all such rows, and how reliable the list is."""
     from closecall.table.report import PRECISION, suspect_counts, suspect_rows
 
     out.print("Rows to check", style="bold")
@@ -206,7 +211,7 @@ def _print_ranking(found: Any, splits: int) -> None:
     print_grid(("", "method", metric.label, "95 % interval", "k", "alpha"), rows, left=(1,), no_wrap=True)
     out.print(
         f"Test {metric.label} over {splits} splits; k (of {found.training_rows} training rows) and alpha = 1/C "
-        "are those chosen most often.\n"
+        "are the values chosen most often.\n"
     )
 
 

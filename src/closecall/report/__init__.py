@@ -1,1 +1,1 @@
-"""How results are shown: safe text, tables as CSV and Markdown, charts, and pages without external references."""
+"""Present results as safe text, CSV tables, charts, and pages without external references."""

@@ -26,7 +26,7 @@ COLOURS = {
 
 
 def chart_of(records: Sequence[Row]) -> Any:
-    """Return a chart without marks; its data is plain values rather than a frame, for predictable JSON."""
+    """Return a chart without marks; its data are plain values rather than a frame, so that its JSON is predictable."""
     return alt.Chart(alt.Data(values=[{name: _plain(value) for name, value in r.items()} for r in records]))
 
 
@@ -49,7 +49,7 @@ def significance(p: float) -> str:
 
 
 def by_significance(field: str, other: str = "#999999", **options: Any) -> Any:
-    """Return a colour by significance: the colour of close decay, or grey."""
+    """Return a colour for significance: the colour of close decay, or grey."""
     scale = alt.Scale(domain=["p < 0.05", "p >= 0.05"], range=[COLOURS["close_decay"], other])
     return alt.Color(f"{field}:N", title=None, scale=scale, **options)
 
@@ -64,7 +64,7 @@ def tips(**formats: str) -> list[Any]:
     ]
 
 
-#: With less address space vl-convert, which reserves much and uses little of it, ends the whole process.
+#: Address space, in bytes, below which vl-convert ends the whole process; it reserves much and uses little.
 ADDRESS_SPACE = 1 << 38
 
 

@@ -1,4 +1,4 @@
-"""Tables as CSV, and as Markdown that fits 80 columns; names cannot become formulas or markup."""
+"""Format tables as CSV, in which no name can become a formula, and differences with their signs."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ def csv_text(rows: Iterable[Sequence[Any]]) -> str:
 
 
 def signed(value: float, digits: int) -> str:
-    """Return a difference with its sign; zero after rounding is never negative."""
+    """Return a difference with its sign; a difference that is rounded to zero is never negative."""
     return f"{round(value, digits) + 0.0:+.{digits}f}"

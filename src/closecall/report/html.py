@@ -1,4 +1,4 @@
-"""Shared parts of pages: templates, style, scripts and charts; everything works offline and is escaped."""
+"""Shared parts of pages: templates, style, scripts and charts; everything works offline, and all text is escaped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Chart:
 
 
 def place(identity: str, caption: str, chart: Any, picture: str | None = None) -> Chart:
-    """Return a chart for a page; its picture is drawn unless given."""
+    """Return a chart for a page; its picture is drawn unless it is given."""
     plain, caption = specification(chart), caption.replace(" %", "\u00a0%")  # no line break between number and sign
     picture = draw(plain) if picture is None else picture
     return Chart(identity, caption, picture, to_json({**plain, "description": caption}))
@@ -38,10 +38,10 @@ def place(identity: str, caption: str, chart: Any, picture: str | None = None) -
 def render(
     template: str, *, charts: Sequence[Chart], scripts: Sequence[str] = (), package: str = __package__, **content: Any
 ) -> str:
-    """Render a page of ``templates/``, without external references.
+    """Render a template of ``templates/`` as a page without external references.
 
     The drawing code is left out if there are no charts; ``scripts`` are file names of further scripts. The templates of
-    ``package`` take precedence over those of this one. Text in ``content`` is escaped, including control characters.
+    ``package`` take precedence. Text in ``content`` is escaped, including control characters.
     """
     script, bundle = "".join(read(name, package) for name in scripts), _bundle() if charts else ""
     page = templates(package).get_template(template)
@@ -77,7 +77,7 @@ def templates(package: str = __package__) -> jinja2.Environment:
 
 
 def read(name: str, package: str = __package__) -> str:
-    """Return a file of ``templates/``, from the given package or from this one."""
+    """Return a file of ``templates/``, from the given package, otherwise from this package."""
     places = [resources.files(each).joinpath("templates", name) for each in (package, __package__)]
     return next(filter(lambda place: place.is_file(), places), places[-1]).read_text(encoding="utf-8")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def visible(value: Any) -> Any:
-    r"""Escape control and direction characters, so a name can neither hide nor reorder anything.
+    r"""Escape control and direction characters, so that a name can neither hide nor reorder anything.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def listed(words: Sequence[str], most: int, more: str = "and {} more") -> str:
 
 #: Characters that begin a formula in a spreadsheet, including variants of the signs; leading blanks are ignored.
 SIGNS = "=+\\-@\uff1d\uff0b\uff0d\uff20\ufe62\ufe63\ufe66\ufe6b\u207a\u207b\u207c\u208a\u208b\u208c"
-#: Also after a semicolon, where many spreadsheets split lines even inside quotes.
+#: A formula may also begin after a semicolon, where many spreadsheets split lines even inside quotes.
 _FORMULA = re.compile(rf"(^|;)(?=\s*[{SIGNS}])")
 
 
@@ -74,7 +74,7 @@ def no_formula(text: str) -> str:
 
 
 def cell(value: object) -> str:
-    r"""Return a value for a CSV file: unprintable characters are escaped, and nothing is a formula.
+    r"""Return a value for a CSV file: unprintable characters are escaped, and no text is a formula.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""The user's own tables: read them, compare methods on them, fit models and predict."""
+"""Read the user's own tables, compare methods on them, fit models and predict."""

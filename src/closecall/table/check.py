@@ -1,8 +1,8 @@
-"""Find rows to check before training on a table: doubtful labels, extreme cells, duplicates with different labels.
+"""Find table rows to check before training: doubtful labels, extreme cells, and near-duplicates with other labels.
 
 A label is doubtful if it is contradicted by a model that was not trained on its row: close-k on squashed columns or a
-forest, whichever is more accurate. Rows are ordered by the probability of their label, as in cleanlab. On 20 PMLB sets
-with 10 % of the labels flipped, about 60 % of the top 10 % of the rows were indeed wrong
+forest, whichever is more accurate. Rows are ordered by the probability of their label, as in cleanlab. On 20 PMLB
+data sets with 10 % of the labels flipped, about 60 % of the top 10 % of the rows were indeed mislabelled
 (docs/results/beyond-check.md).
 """
 
@@ -31,21 +31,21 @@ from .measure import sigmoids
 from .preprocess import Preprocessor
 from .table import check_classes
 
-#: Trees of the forest, and the least number of rows in a leaf: among 1, 3, 5 and 10, the best AUROC on 20 sets (0.90).
+#: Number of trees, and least number of rows in a leaf. Of 1, 3, 5 and 10 rows, 3 had the best AUROC on 20 sets (0.90).
 TREES, LEAF = 200, 3
 FOLDS = 5
 FOREST = "random_forest"
-#: A cell more than this many robust deviations from the median is extreme; 3 is ordinary in columns with a long tail.
+#: A cell is extreme if it is more than this many robust deviations from the median; long-tailed columns often reach 3.
 EXTREME = 8.0
-#: Twins differ by at most this share of a robust deviation in every column; wider tables are not searched for them.
+#: Twins differ by at most ``NEAR`` robust deviations in every column; tables with over ``WIDE`` columns are skipped.
 NEAR, WIDE = 0.01, 200
-#: The columns of the frame of rows to check.
+#: The columns of the data frame of rows to check.
 FIELDS = ("kind", "row", "label", "said", "score", "by", "detail")
 
 
 @dataclass(frozen=True, eq=False)
 class Opinion:
-    """Out-of-sample probabilities (rows, classes) of a model; NaN for rows without any."""
+    """Out-of-sample probabilities (rows, classes) of a model; NaN for rows without a prediction."""
 
     by: str
     chances: Array
@@ -57,7 +57,7 @@ class Opinion:
 
 
 def check_rows(X: Any, y: Any, *, random_state: int = 0) -> Any:
-    """Return the rows of a table that are worth checking as a data frame, the most suspicious of each kind first.
+    """Return a data frame of the rows of a table that are worth checking, the most suspicious of each kind first.
 
     Parameters
     ----------
@@ -70,9 +70,10 @@ def check_rows(X: Any, y: Any, *, random_state: int = 0) -> Any:
     Returns
     -------
     frame
-        ``kind`` (``label``: contradicted by a model not trained on the row; ``cell``: an extreme number; ``twin``:
-        the same row with another label), ``row`` (from 0), ``label``, ``said`` (the label according to the model or the
-        twin), ``score`` (its probability, or robust deviations), ``by`` and ``detail``.
+        ``kind`` is ``label`` if a model that was not trained on the row contradicts its label, ``cell`` if a number is
+        extreme, and ``twin`` if the same row occurs with another label. ``row`` is counted from 0, ``said`` is the
+        label according to the model or the twin, and ``score`` is its probability or a number of robust deviations. The
+        other columns are ``label``, ``by`` and ``detail``.
 
     Examples
     --------
@@ -95,7 +96,7 @@ def check_rows(X: Any, y: Any, *, random_state: int = 0) -> Any:
 
 
 def check_table(table: Sheet, opinions: Sequence[Opinion] = (), seed: int = 0) -> Any:
-    """Return the rows of a table that are worth checking, like :func:`check_rows`; compute missing ``opinions``."""
+    """Return the rows of a table that are worth checking, as :func:`check_rows` does; ``opinions`` are optional."""
     check_classes(table, 2)
     X = Preprocessor.fit(table.frame, table.columns).matrix(table.frame)
     classes, codes = np.unique(table.labels.astype(str), return_inverse=True)
@@ -109,7 +110,7 @@ def check_table(table: Sheet, opinions: Sequence[Opinion] = (), seed: int = 0) -
 
 
 def forest_opinion(X: Array, codes: Array, seed: int) -> Opinion:
-    """Return the votes of a forest, for each row only from trees that were not trained on it."""
+    """Return the votes of a forest, in which only trees that were not trained on a row vote on it."""
     model = RandomForestClassifier(TREES, min_samples_leaf=LEAF, oob_score=True, random_state=seed).fit(X, codes)
     return Opinion("random forest", model.oob_decision_function_)
 
@@ -132,7 +133,7 @@ def opinions_of(table: Sheet, splits: Sequence[Split]) -> tuple[Opinion, ...]:
                 break
             if method == FOREST:
                 chances = np.exp(scores)
-            else:  # with two classes, the score of the second is enough
+            else:  # with two classes, the score of the second class is enough
                 chances = chances_of(np.diff(scores)[:, 0] if scores.shape[1] == 2 else scores, split.truth)
             total = np.zeros((len(times), chances.shape[1])) if total is None else total
             np.add.at(total, split.rows, chances)
@@ -165,7 +166,7 @@ def _labels(best: Opinion, codes: Array, classes: Array) -> list[tuple[Any, ...]
 
 
 def deviations(values: Array) -> Array:
-    """Return the distances (rows,) of numbers from their median, in robust deviations for each side; NaN if missing.
+    """Return the distances (rows,) of numbers from their median, in robust deviations on their side; NaN if missing.
 
     A column with a long tail has a large deviation on that side, so its tail does not count as extreme.
     """
@@ -182,7 +183,7 @@ def deviations(values: Array) -> Array:
 
 
 def _cells(table: Sheet) -> list[tuple[Any, ...]]:
-    """Return the rows with an extreme number, the most extreme first; each row is listed once, with its worst cell."""
+    """Return the rows with an extreme number, the most extreme first; each row is listed once, for its worst cell."""
     farthest: dict[int, tuple[float, str]] = {}
     for column in table.columns:
         if column.kind == "nominal":
@@ -202,7 +203,7 @@ def _text(table: Sheet, column: Column, row: int) -> str:
 
 
 def _twins(X: Array, codes: Array, classes: Array) -> list[tuple[Any, ...]]:
-    """Return the rows with the rarer label among rows that are identical, or almost, except for their label."""
+    """Return the rows with the rarer label among rows that are (almost) identical except for their labels."""
     if X.shape[1] > WIDE or not X.shape[1]:
         return []
     kinds = np.unique(np.round(X / NEAR) + 0.0, axis=0, return_inverse=True)[1].ravel()
@@ -221,6 +222,6 @@ def _twins(X: Array, codes: Array, classes: Array) -> list[tuple[Any, ...]]:
     found = []
     for row in rare[np.argsort(mine[rare] / total[rare], kind="stable")].tolist():
         share = 1 - mine[row] / total[row]
-        words = f"{int(total[row] - mine[row])} of {int(total[row])} rows like it have another label"
+        words = f"{int(total[row] - mine[row])} of {int(total[row])} rows like this one have another label"
         found.append(("twin", row, classes[codes[row]], classes[most[row]], float(share), "the same row", words))
     return found

@@ -1,8 +1,8 @@
-"""Run every contender on one table, split by split, all on the same rows.
+"""Run every contender on the same splits of one table.
 
-A split has a training (50 %), a validation (25 %) and a test part (25 %). Preprocessing is fitted on the first two.
-Every contender is tuned on them and scored on the test part. Splits run in separate processes, with one BLAS thread
-each.
+A split has a training part (50 %), a validation part (25 %) and a test part (25 %). Preprocessing is fitted on the
+first two. Every contender is tuned on them and scored on the test part. Splits run in separate processes, with one
+BLAS thread each.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ WORTH = 20_000
 
 @dataclass(frozen=True, eq=False)
 class ComparePlan(How):
-    """The settings of a comparison, besides how models are trained.
+    """The settings of a comparison, in addition to those for training models.
 
-    ``only`` names the contenders that take part besides those that the verdict needs, ``extra`` additional ones;
-    ``everyone`` adds all that are installed. ``jobs`` = 0 means one process per core.
+    The contenders that the verdict needs always take part. ``only`` names the others, and ``extra`` names additional
+    ones; ``everyone`` adds all that are installed. ``jobs`` = 0 means one process per core.
     """
 
     splits: int = 10
@@ -66,11 +66,11 @@ class ComparePlan(How):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.splits < 2:
-            raise ValueError(f"--splits must be 2 or more, not {self.splits}: an interval needs at least two")
+            raise ValueError(f"--splits must be 2 or more, not {self.splits}: an interval needs at least two splits")
 
     @property
     def plain(self) -> tuple[str, str, str]:
-        """The contender that close-k is compared with, and its verdict and name in words."""
+        """The contender that close-k is compared with: its name, its verdict, and its name in words."""
         name, verdict, words = PLAIN.get(self.loss, PLAIN["logistic"])
         return name, verdict, words.replace("plain ", "") if self.squashed else words
 
@@ -80,7 +80,7 @@ class ComparePlan(How):
         if self.everyone:
             ours = (name for name in built_in(self) if name not in AGGREGATES)
             usual = [*ours, *(name for name, trouble in libraries().items() if not trouble)]
-        labels_only = self.metric in ("accuracy", "balanced_accuracy")  # a moved threshold has no other scores
+        labels_only = self.metric in ("accuracy", "balanced_accuracy")  # moving a threshold does not change scores
         unfit = {*(() if self.squashed else (UNSQUASHED,)), *(() if labels_only else (EXACT_THRESHOLD,))}
         wanted = [CLOSE_K, self.plain[0], *(self.only or (name for name in usual if name not in unfit)), *self.extra]
         found = [contender_of(name, self) for name in wanted]
@@ -91,9 +91,9 @@ class ComparePlan(How):
 class Split:
     """The results of one split, by contender.
 
-    ``rows`` and ``truth`` (test rows,) are the test rows and the codes of their classes; ``training`` is the size of
-    the training part, ``known`` that of the training and validation parts together. ``features`` names the columns of
-    the matrix.
+    ``rows`` and ``truth`` (test rows,) are the test rows and the codes of their classes. ``training`` is the size of
+    the training part, and ``known`` is the size of the training and validation parts together. ``features`` names the
+    columns of the matrix.
     """
 
     entries: dict[str, Entry]
@@ -107,7 +107,7 @@ class Split:
 def run_splits(
     table: Sheet, plan: ComparePlan, order: Order | None = None, contenders: Sequence[Contender] = ()
 ) -> Iterator[Split]:
-    """Yield the results of one split after the other, for the given contenders or those of the plan."""
+    """Yield the results of each split, for the given contenders or else those of the plan."""
     check_classes(table, LEAST)
     table = table.parsed()
     order, contenders = order or Order(), (*(contenders or plan.contenders()), LARGEST)

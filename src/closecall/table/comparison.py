@@ -1,4 +1,4 @@
-"""``closecall.compare``: a comparison on a table or a file in one call, for the command and for notebooks."""
+"""Compare methods on a table or a file in one call, for the command line and for notebooks."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ SHOWN = 10
 class TableComparison:
     """The result of :func:`compare`; notebooks display it as a page.
 
-    ``hints`` lists what to check before trusting the verdict, ``arguments`` are those of the command that repeats it,
-    and ``suspects`` is a frame of rows to check as returned by :func:`closecall.check_rows`.
+    ``hints`` lists what to check before trusting the verdict, ``arguments`` holds the command line that repeats the
+    comparison, and ``suspects`` is a data frame of rows to check, as returned by :func:`closecall.check_rows`.
     """
 
     table: Sheet
@@ -57,22 +57,22 @@ class TableComparison:
 
     @property
     def results(self) -> Any:
-        """A frame with a row for each method, the best first."""
+        """A data frame with a row for each method, the best first."""
         return need_pandas().DataFrame(content.rows(self.comparison))
 
     @property
     def rows(self) -> Any:
-        """A frame of the rows to check, counted from 0; see :func:`closecall.check_rows`."""
+        """A data frame of the rows to check, numbered from 0; see :func:`closecall.check_rows`."""
         return self.suspects
 
     @property
     def columns(self) -> Any:
-        """A data frame with a row for each column: how it was read, with notes."""
+        """A data frame that states how each column was read, with notes."""
         return need_pandas().DataFrame(content.described(self.table), columns=content.DESCRIBED)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Decisions about the columns, and what to check before trusting the verdict."""
+        """Notes on how the columns were read, and on what to check before trusting the verdict."""
         return (*self.table.notes, *self.hints)
 
     def records(self) -> list[Row]:
@@ -119,14 +119,14 @@ def compare(
     told: Callable[[Sheet, Sequence[str]], None] | None = None,
     progress: Callable[[Iterator[Any], int], Iterator[Any]] | None = None,
 ) -> TableComparison:
-    """Compare close-k with logistic regression, a forest and boosting on a table, and recommend one.
+    """Compare close-k with logistic regression, a forest and boosting on a table, and recommend one of them.
 
     Parameters
     ----------
     data : data frame or str
         A table, the path of a CSV, TSV or Parquet file, or the name of a data set.
     target : str
-        The column to predict; by default the one called target, class, label or y, or the last.
+        The column to predict; by default the one named target, class, label or y, otherwise the last one.
     splits : int
         Number of random splits into training, validation and test parts.
     rows : int
@@ -134,11 +134,11 @@ def compare(
     metric : str
         ``accuracy``, ``balanced_accuracy``, ``f1``, ``log_loss`` or ``auc``.
     extra, only, everyone : sequences of str, bool
-        Contenders to add, the only contenders to use, or whether to use all.
+        Contenders to add, the only contenders to use, and whether to use all contenders.
     groups, time : str
-        A column of groups that stay in the same part, or a column by which rows are ordered in time.
+        A column of groups that are never split between parts, or a column by which rows are ordered in time.
     loss : str
-        The loss of close-k and of aggregates.
+        The loss of close-k and of the aggregates.
     multiclass : str
         ``ovr``, ``top_two`` or ``softmax``.
     squash : bool
@@ -146,15 +146,15 @@ def compare(
     reading : Reading, optional
         Corrections for columns that are not recognised correctly.
     seed, jobs : int
-        Seed of all random numbers; number of processes, 0 for one per core.
+        Seed of all random numbers, and number of processes (0 for one per core).
     arguments, told, progress
-        Used by the command: its arguments, a callback that receives the notes on the columns first, and one
-        that shows progress.
+        Used by the command line: its arguments, a callback that receives the table and the hints before the splits
+        run, and a callback that shows progress.
 
     Returns
     -------
     TableComparison
-        Its ``verdict``, ``results``, ``rows`` to check and ``columns``; ``save("report.html")`` writes a page.
+        It has a ``verdict``, ``results``, ``rows`` to check and ``columns``; ``save("report.html")`` writes a page.
 
     Examples
     --------

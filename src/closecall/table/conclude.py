@@ -1,6 +1,6 @@
-"""Conclusions from the splits of a comparison: intervals, paired differences and a verdict.
+"""Draw conclusions from the splits of a comparison: intervals, paired differences and a verdict.
 
-Intervals and tests are corrected as in Nadeau & Bengio; p-values are adjusted by Holm over all tests of the table.
+Intervals and tests are corrected as in Nadeau & Bengio; p-values are adjusted over all tests of the table (Holm).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .measure import METRICS, Metric, confusion
 
 @dataclass(frozen=True)
 class Result:
-    """One method over the splits: its test values (higher is better), and the settings that validation chose.
+    """The results of one method: its test values on all splits (higher is better) and the settings chosen for it.
 
-    ``method``, ``label``, ``family`` and ``what`` are those of the contender; ``loss`` is empty if it has its own.
-    ``k``, ``alpha`` (NaN if there are none) and ``setting`` are those chosen most often, ``ks`` and ``alphas`` those of
-    each split. ``confusion`` (true classes, predicted classes) counts the test rows of all splits; ``ratio`` is the
-    number of test rows divided by that of training rows.
+    ``method``, ``label``, ``family`` and ``what`` come from the contender; ``loss`` is empty if the method has its own
+    loss. ``k``, ``alpha`` (NaN if the method has none) and ``setting`` are the values chosen most often; ``ks`` and
+    ``alphas`` are the values of each split. ``confusion`` (true classes, predicted classes) counts the test rows of all
+    splits; ``ratio`` is the number of test rows divided by the number of training rows.
     """
 
     method: str
@@ -60,7 +60,7 @@ class Result:
 
     @property
     def title(self) -> str:
-        """The label, with the loss unless it is logistic."""
+        """The label, followed by the loss unless it is logistic."""
         return {"": self.label, "logistic": self.label}.get(self.loss, f"{self.label} ({self.loss})")
 
     def ends(self, metric: Metric) -> tuple[float, float]:
@@ -69,13 +69,13 @@ class Result:
 
     @property
     def recalls(self) -> Array:
-        """The recall of each class, (classes,)."""
+        """The recall of each class (classes,)."""
         return np.diagonal(self.confusion) / np.maximum(self.confusion.sum(axis=1), 1)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference between two methods on the same splits: mean, half the width of its 95 % interval, adjusted p."""
+    """The difference between two methods on the same splits: its mean, 95 % interval and adjusted p-value."""
 
     method: str
     reference: str
@@ -100,11 +100,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """The result of :func:`conclude`: results, best first, and the verdict on what to use.
+    """The result of :func:`conclude`: the results of all methods, best first, and a verdict on the method to use.
 
     ``verdict`` is ``nothing``, ``close-k``, ``logistic``, ``svm``, ``tree`` or ``other``; ``text`` and
-    ``reason`` put it into words; ``linear`` is the verdict among linear models, which ``closecall fit`` will train.
-    ``helps`` lists the methods that are significantly better than the ``plain`` model, the largest gain first.
+    ``reason`` put it into words. ``linear`` is the verdict, in words, if only linear models are allowed. ``helps``
+    lists the methods that are significantly better than the ``plain`` model, the largest gain first.
     """
 
     results: tuple[Result, ...]
@@ -171,7 +171,7 @@ def _result(contender: Contender, splits: Sequence[Split], classes: int) -> Resu
 
 
 def clearly_learns(splits: Sequence[Split], results: Sequence[Result], units: Units) -> bool:
-    """Test row by row whether some contender is clearly more accurate than always predicting the largest class.
+    """Test, row by row, whether some contender is clearly more accurate than always predicting the largest class.
 
     This is more sensitive than a test over a few splits. The significance level is divided among the contenders.
     """
@@ -193,7 +193,7 @@ def clearly_learns(splits: Sequence[Split], results: Sequence[Result], units: Un
 
 
 def against(results: Sequence[Result], reference: Result) -> dict[str, Difference]:
-    """Return each other result minus the reference, split by split, with p adjusted over all of them."""
+    """Return the differences of all other results from the reference on the same splits, with adjusted p-values."""
     others = [result for result in results if result.method != reference.method]
     moves = [np.array(other.values) - np.array(reference.values) for other in others]
     p = [corrected_test(move, np.zeros_like(move), test_over_train=reference.ratio) for move in moves]
@@ -210,8 +210,8 @@ def judge(
 ) -> tuple[str, str, str, str, str, tuple[Difference, ...]]:
     """Return the verdict, the method to use, the verdict and the reason in words, the linear verdict, and the gains.
 
-    ``learns``: whether some contender is known to beat always predicting the largest class, even if its gains over the
-    splits are not significant.
+    ``learns`` states whether some contender is known to be better than always predicting the largest class, even if its
+    gains on the splits are not significant.
     """
     over = against(list(found.values()), found[plain[0]])
     over.pop(MAJORITY, None)
@@ -222,7 +222,7 @@ def judge(
     beaten = against(tested, found[MAJORITY]) if MAJORITY in found else {}
     if beaten and not learns and not any(each.helps for each in beaten.values()):
         text = f"no model learns anything here: always predicting {largest!r} is as good"
-        reason = f"no model is significantly better than the largest class; {reason}"
+        reason = f"no model is significantly better than always predicting the largest class; {reason}"
         return "nothing", MAJORITY, text, reason, linear, ()
     if not helps:
         return plain[1], plain[0], linear, reason, linear, ()
@@ -261,4 +261,4 @@ def _reason(over: dict[str, Difference], found: dict[str, Result], plain: str, m
         else f"{found[each.method].label} no difference"
         for each in ranked[:4]
     ]  # fmt: skip
-    return f"over {plain}, largest first: {'; '.join(words)}" if words else f"only {plain} took part"
+    return f"gains over {plain}, largest first: {'; '.join(words)}" if words else f"only {plain} took part"

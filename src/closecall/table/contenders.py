@@ -1,7 +1,7 @@
-"""The contenders of a comparison: a name, a label and a one-line description for each, and how each is tuned.
+"""The contenders of a comparison: the name, label and one-line description of each, and how it is tuned.
 
-Each one is trained on the training part, tuned on the validation part, retrained on both and scored on the test part.
-LogisticRegression has eleven settings; the others have about as many, so none has an advantage by trying more.
+Each is trained on the training part, tuned on the validation part, retrained on both and scored on the test part.
+LogisticRegression has eleven settings; the others have about as many, so that none gains an advantage by trying more.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from .tuning import GRIDS, ROUNDS, Grid, How, SplitData, dozen, imported, judged
 
 CLOSE_K = "close_k"
 LOGISTIC = "logistic_regression"
-#: LogisticRegression on columns that are scaled by mean and deviation.
+#: LogisticRegression on columns that are scaled by mean and standard deviation.
 UNSQUASHED = "plain_logistic_regression"
 EXACT_THRESHOLD = "exact_threshold"
 MAJORITY = "majority"
 #: Contenders that take part by default.
 USUAL = (CLOSE_K, LOGISTIC, UNSQUASHED, EXACT_THRESHOLD, "random_forest", "gradient_boosting")
-#: The loss of close-k -> the plain model that it is compared with, and its verdict and name in words; others: logistic.
+#: The plain model that close-k is compared with, by loss: name, verdict and description. Other losses use logistic.
 PLAIN = {
     "logistic": (LOGISTIC, "logistic", "plain logistic regression"),
     "hinge": ("linear_svc", "svm", "a plain linear SVM"),
@@ -44,9 +44,9 @@ PLAIN = {
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """One contender on one split: its value, the codes it predicted, and the setting that was chosen.
+    """The result of one contender on one split: its value, the codes it predicted, and the setting that was chosen.
 
-    ``scores`` (samples, classes) are those of the test rows, ``coef`` (scores, features) the coefficients of close-k.
+    ``scores`` (samples, classes) belong to the test rows; ``coef`` (scores, features) are the coefficients of close-k.
     """
 
     method: str
@@ -62,7 +62,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Contender:
-    """A contender with settings to tune or its ``own`` function.
+    """A contender with settings to tune or with a function of its own (``own``).
 
     ``family`` is ``linear``, ``tree``, ``other`` or ``majority``.
     """
@@ -76,7 +76,7 @@ class Contender:
 
     @property
     def settings(self) -> Grid:
-        """The settings to choose from, for contenders without their ``own`` function."""
+        """The settings to choose from, for a contender without a function of its own."""
         return self.grid or GRIDS[self.name]
 
     def run(self, data: SplitData, metric: Metric) -> Entry:
@@ -85,7 +85,7 @@ class Contender:
 
 
 def entry(name: str, model: Any, data: SplitData, metric: Metric, tried: Any = None, **chosen: Any) -> Entry:
-    """Return the result on the test part of a model trained on both other parts.
+    """Return the result on the test part for a model that was trained on the other two parts.
 
     ``tried`` is the same model trained on the training part only; it is used to map raw scores to probabilities.
     """
@@ -99,7 +99,7 @@ def entry(name: str, model: Any, data: SplitData, metric: Metric, tried: Any = N
 
 
 def _tuned(name: str, grid: Grid, data: SplitData, metric: Metric) -> Entry:
-    """Fit the setting that is best on the validation part (the first if tied) to both parts."""
+    """Fit the setting that is best on the validation part (the first if tied) to both parts, and score it."""
     if name == UNSQUASHED:
         data = replace(data, X=data.plain or data.X, chosen={})
     values, kept = grid.tried(data, metric)
@@ -115,7 +115,7 @@ def search_of(name: str, how: How) -> Any:
     shared = {"loss": how.loss, "scoring": METRICS[how.metric].scoring, "cv": how.cv, "calibration": calibration}
     if name == CLOSE_K:
         return CloseKClassifierCV(multiclass=how.multiclass, random_state=0, **shared)
-    # Individual aggregates are fitted one class against the rest, families like close-k.
+    # Single aggregates are fitted one class against the rest; families are fitted like close-k.
     names, alphas, form = (*dozen(name), how.multiclass) if family_of(name) else ((name,), ALPHAS, "ovr")
     aggregate = names if len(names) > 1 else name
     return AggregateLossClassifierCV(
@@ -158,24 +158,24 @@ def _largest(data: SplitData, metric: Metric) -> Entry:
     return Entry(MAJORITY, "", metric.value(data.y[2], scores), scores.argmax(axis=1))
 
 
-#: Takes part in every comparison.
+#: The contender that takes part in every comparison.
 LARGEST = Contender(MAJORITY, "always the largest class", "no model: the most frequent class of the training rows",
                     "majority", own=_largest)  # fmt: skip
-_TREES = "finds curves and interactions"
-#: Contenders from other packages, which are imported only when they take part, by name.
+_TREES = "which find curves and interactions"
+#: Contenders from other packages, by name; a package is imported only if its contender takes part.
 INSTALLED = {
     each.name: each
     for each in (
-        Contender("lightgbm", "LightGBM", f"boosted trees from another library; {_TREES}", "tree",
+        Contender("lightgbm", "LightGBM", f"boosted trees from another library, {_TREES}", "tree",
                   Grid("lightgbm:LGBMClassifier", {"num_leaves": (4, 12, 31), "n_estimators": ROUNDS},
                        {"random_state": 0, "verbose": -1, "n_jobs": 1})),
-        Contender("xgboost", "XGBoost", f"boosted trees from another library; {_TREES}", "tree",
+        Contender("xgboost", "XGBoost", f"boosted trees from another library, {_TREES}", "tree",
                   Grid("xgboost:XGBClassifier", {"max_depth": (2, 4, 6), "n_estimators": ROUNDS},
                        {"learning_rate": 0.1, "random_state": 0, "n_jobs": 1})),
-        Contender("catboost", "CatBoost", f"boosted trees from another library; {_TREES}", "tree",
+        Contender("catboost", "CatBoost", f"boosted trees from another library, {_TREES}", "tree",
                   Grid("catboost:CatBoostClassifier", {"depth": (2, 4, 6), "iterations": ROUNDS},
                        {"random_seed": 0, "verbose": False, "thread_count": 1, "allow_writing_files": False})),
-        Contender("ebm", "EBM", "a sum of curves, one for each column; can be read like a linear model", "tree",
+        Contender("ebm", "EBM", "a sum of curves, one for each column, that reads like a linear model", "tree",
                   Grid("interpret.glassbox:ExplainableBoostingClassifier",
                        {"max_leaves": (2, 4), "max_rounds": (50, 200)},
                        {"learning_rate": 0.1, "interactions": 0, "outer_bags": 2, "random_state": 0, "n_jobs": 1})),
@@ -189,13 +189,13 @@ def built_in(how: How) -> dict[str, Contender]:
         Contender(CLOSE_K, "close-k", "what `closecall fit` trains: the average loss, or close-k if its gain is clear",
                   "linear", own=partial(_searched, CLOSE_K, how)),
         Contender(LOGISTIC, "LogisticRegression", "scikit-learn's linear model of the logistic loss", "linear"),
-        Contender(UNSQUASHED, "LogisticRegression, not squashed", "the same on columns scaled to mean 0 and variance 1",
+        Contender(UNSQUASHED, "LogisticRegression, not squashed", "the same, but columns have mean 0 and variance 1",
                   "linear", GRIDS[LOGISTIC]),
         Contender("linear_svc", "LinearSVC", "scikit-learn's linear model of the squared hinge loss", "linear"),
         Contender(EXACT_THRESHOLD, "LogisticRegression, exact threshold",
-                  "threshold moved to minimise errors if the gain is significant", "linear", own=_exact_threshold),
-        Contender("random_forest", "RandomForest", f"averaged trees; {_TREES}", "tree"),
-        Contender("gradient_boosting", "HistGradientBoosting", f"boosted trees; {_TREES}", "tree"),
+                  "its threshold is moved to reduce errors if the gain is significant", "linear", own=_exact_threshold),
+        Contender("random_forest", "RandomForest", f"averaged trees, {_TREES}", "tree"),
+        Contender("gradient_boosting", "HistGradientBoosting", f"boosted trees, {_TREES}", "tree"),
         Contender("k_nn", "k nearest neighbours", "the vote of the nearest rows", "other"),
         *(_family(name, how) for name in FAMILIES),
         *(Contender(name, name.replace("_", " "), "one aggregate by itself, with the best of all its settings",
@@ -227,11 +227,11 @@ def _class(place: str) -> Contender:
         ) from error
     if not is_classifier(model):
         raise ValueError(f"--with {place!r} is not a scikit-learn classifier; it needs fit and predict")
-    return Contender(place, place.partition(":")[2], f"{place} with its own defaults", "other", Grid(kind))
+    return Contender(place, place.partition(":")[2], f"{place} with its default parameters", "other", Grid(kind))
 
 
 def contender_of(name: str, how: How | None = None) -> Contender:
-    """Return the contender with the given name; an unknown name raises an error that lists all of them."""
+    """Return the contender with the given name; an unknown name raises an error that lists all names."""
     how = how or How()
     known, plain = built_in(how), name.replace("-", "_")
     if "(" in name:
@@ -248,7 +248,7 @@ def contender_of(name: str, how: How | None = None) -> Contender:
 
 
 def libraries() -> dict[str, str]:
-    """Return the contenders of :data:`INSTALLED` whose package is installed, with an error message if it is broken."""
+    """Return an error message for each contender of :data:`INSTALLED` whose package is installed; empty if it works."""
     found = {}
     for name, each in INSTALLED.items():
         place = str(each.settings.make)

@@ -18,10 +18,10 @@ from .compare import Split
 from .conclude import Conclusion, half_width
 from .contenders import CLOSE_K
 
-#: Numeric columns of the result table -> their format; the others are text.
+#: The formats of the numeric columns of the result table; the other columns are text.
 FORMATS = {"low": ".2f", "high": ".2f", "gain": "+.2f", "p": ".2g", "k / n": ".3f", "alpha": "g"}
-FORMS = {PLAIN: "", COMMA: "decimal comma", THOUSANDS: "marks, thousands", CONTINENTAL: "marks, decimal comma",
-         **dict.fromkeys(PAIR, "pairs")}  # fmt: skip
+FORMS = {PLAIN: "", COMMA: "decimal comma", THOUSANDS: "thousands separators",
+         CONTINENTAL: "thousands separators, decimal comma", **dict.fromkeys(PAIR, "pairs")}  # fmt: skip
 #: The header of the table that describes the columns.
 DESCRIBED = ("column", "read as", "missing", "different", "such as", "remark")
 #: The largest number of columns on the page, and of classes in a confusion matrix.
@@ -31,12 +31,12 @@ COEFFICIENTS, CALLS, COLUMNS = 15, 12, 6
 
 
 def moves(comparison: Conclusion) -> tuple[list[Row], list[Row]]:
-    """Return the gains of the contenders over the plain model: summaries, best first, and single splits."""
+    """Return the gains of the contenders over the plain model, as summaries (best first) and for single splits."""
     found, metric = comparison.found, comparison.metric
     lowest = min(result.mean for result in comparison.results if result.family != "majority")
     summaries, splits = list[Row](), list[Row]()
     for result in comparison.results:
-        # If the largest class is much worse than all others, it would only squeeze them together.
+        # A much worse result of the largest class would squeeze all others together in the chart.
         hidden = result.family == "majority" and result.mean <= lowest - 0.1
         each = comparison.over.get(result.method)
         if each is None or hidden:
@@ -98,7 +98,9 @@ def reading(table: Sheet) -> str:
     """Describe the classes, and how missing values are treated."""
     counts = Counter(map(str, table.labels)).most_common()
     classes = listed([f"{name} ({count})" for name, count in counts], 12)
-    return f"Target {table.target!r}: {classes}. Missing numbers become the median, missing names the most frequent."
+    return (
+        f"Target {table.target!r}: {classes}. Missing numbers become the median, missing names the most frequent name."
+    )
 
 
 def described(table: Sheet) -> list[tuple[str, ...]]:

@@ -25,7 +25,7 @@ NEEDS = 'ONNX needs skl2onnx: pip install "closecall[onnx]"'
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Turn the columns of a table into a matrix like ``closecall fit``: fill missing cells, one-hot encode and scale.
+    """Turn the columns of a table into a matrix as in ``closecall fit``: fill missing cells, one-hot encode and scale.
 
     The columns are those of ``closecall.table.table.read(...).columns``; ``recipe_`` holds what was learnt from the
     training rows.
@@ -65,7 +65,7 @@ def to_pipeline(model: TableModel) -> Pipeline:
 
 
 def input_name(place: int) -> str:
-    """Return the name of an ONNX input; a column's own name may be any text, so it is only in the file's metadata."""
+    """Return the name of an ONNX input; a column's name may be any text, so it appears only in the metadata."""
     return f"column_{place}"
 
 
@@ -73,8 +73,8 @@ def check_onnx(model: str = "") -> None:
     """Raise an error if a package is missing or the model cannot be written as ONNX."""
     if model and not linear_model(model):
         raise ValueError(
-            f"--onnx writes linear models, but {model!r} is not linear; TableModel.load(...).to_sklearn() is a "
-            "Pipeline whose last step skl2onnx converts"
+            f"--onnx writes linear models, but {model!r} is not linear; use TableModel.load(...).to_sklearn(), "
+            "and convert the last step of the Pipeline with skl2onnx"
         )
     if importlib.util.find_spec("skl2onnx") is None:
         raise ImportError(NEEDS)
@@ -101,7 +101,7 @@ def to_onnx(model: TableModel) -> Any:
         entry.key, entry.value = input_name(place), f"{step.column.name} ({step.column.kind})"
     constants = [numpy_helper.to_array(each) for each in found.graph.initializer]
     if not all(np.isfinite(each).all() for each in constants if each.dtype.kind == "f"):
-        raise DataError("the model's numbers are not finite in ONNX's precision: fit it again")
+        raise DataError("some numbers of the model are not finite in ONNX's precision: fit it again")
     return found
 
 

@@ -16,7 +16,7 @@ from closecall.table.read.dataset import DataError
 from closecall.table.read.sheet import Sheet
 from closecall.table.splits import stratified
 
-#: The share of the rows, oldest first, that every split by time learns from.
+#: The share of the rows, the oldest, that precede every test part of the splits by time.
 HISTORY = 0.5
 #: Number of splits by time within the training rows of a search.
 INNER = 4
@@ -59,7 +59,7 @@ class Order:
         return cls("time", _moments(table, name)), table
 
     def divisions(self, codes: Array, splits: int, seed: int) -> list[Parts]:
-        """Return the rows of the training, validation and test part of every split."""
+        """Return the rows of the training, validation and test parts of every split."""
         if self.kind == "time":
             return self._by_time(codes, splits)
         if self.kind == "groups":
@@ -100,8 +100,8 @@ class Order:
         few = [int(code) for code in np.unique(codes) if len(np.unique(self.values[codes == code])) < 4]
         if few:
             raise DataError(
-                f"--groups: {len(few)} of the classes are in fewer than 4 groups; every class needs 4: use a column "
-                "with more groups, or merge classes"
+                f"--groups: every class needs 4 groups, but {len(few)} of the classes have fewer; use a column with "
+                "more groups, or merge classes"
             )
         folds = [test for _, test in StratifiedGroupKFold(4, shuffle=True, random_state=seed).split(
             codes, codes, self.values)]  # fmt: skip
@@ -111,9 +111,9 @@ class Order:
         return parts
 
     def _by_time(self, codes: Array, splits: int) -> list[Parts]:
-        """Blocks of the later rows, each tested with models of the earlier rows (a third of them for validation).
+        """Return splits that test a block of later rows each; of all earlier rows, a third are for validation.
 
-        Rows with the same time are never on both sides, because they may depend on each other.
+        Rows with the same time are never divided between parts, because they may depend on each other.
         """
         order = np.argsort(self.values, kind="stable")
         starts = _starts(self.values[order])
@@ -131,12 +131,12 @@ class Order:
             (cut,) = _nearest(starts[starts < first], np.array([2 * first // 3]))
             parts = order[:cut], order[cut:first], order[first:last]
             if len(np.unique(codes[parts[0]])) < known:
-                raise DataError("--time: a class is not in the earliest third of the rows; no model can learn it there")
+                raise DataError("--time: a class is not in the earliest third of the rows, so no model can learn it")
             found.append(parts)
         return found
 
     def inner(self, codes: Array, rows: Array) -> tuple[Any, Array | None]:
-        """Return ``cv`` and groups for a search among some rows, which must be in order if the splits are by time."""
+        """Return ``cv`` and groups for a search among some rows, which must be sorted if the splits are by time."""
         if self.kind == "groups":
             groups = self.values[rows]
             fewest = min(len(np.unique(groups[codes[rows] == code])) for code in np.unique(codes[rows]))

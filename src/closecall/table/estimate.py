@@ -1,4 +1,4 @@
-"""The held-out performance of the model of ``closecall fit``, and the reason for its choice."""
+"""Estimate the held-out performance of the model of ``closecall fit``, and state why it was chosen."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .measure import Metric
 from .train import FITTED, contender
 from .tuning import How
 
-#: Number of rows from which the splits of an estimate run in separate processes.
+#: The least number of rows for which the splits of an estimate run in separate processes.
 LARGE = 20_000
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The model, logistic regression and the largest class on the same held-out rows."""
+    """The results of the model, logistic regression and the largest class on the same held-out rows."""
 
     model: Result
     plain: Result
@@ -67,7 +67,7 @@ def why_none(table: Sheet, splits: int, order: Order) -> str:
 def estimate(table: Sheet, model: str, how: How, order: Order, splits: int, seed: int = 0) -> Estimate | None:
     """Evaluate a model alongside logistic regression and the largest class.
 
-    None if not requested (fewer than two splits) or not possible; see :func:`why_none`.
+    Return None if no estimate was requested (fewer than two splits) or none is possible; see :func:`why_none`.
     """
     if splits < 2 or why_none(table, splits, order):
         return None
@@ -100,7 +100,7 @@ def chosen_words(classifier: Any, model: str, metric: Metric) -> str:
     step = won[-1] if won else max(steps, key=lambda each: each["gain"])
     rival, held = (_kind(step[side]) for side in ("challenger", "reference"))
     found, needed = (metric.gain(step[name]) for name in ("gain", "needed"))
-    gain = f"{found:+.{metric.rough}f} {metric.unit}, but {needed:.{metric.rough}f} are needed for a clear gain"
+    gain = f"{found:+.{metric.rough}f} {metric.unit} (a clear gain needs {needed:.{metric.rough}f})"
     if won:
         reason = f"it gains over {held}: {gain}"
     else:

@@ -26,18 +26,18 @@ def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
     Returns
     -------
     head : dict
-        ``prediction``, ``against`` (the other class, or the runner-up), ``score`` (the sum of ``start`` and all pulls;
-        it is positive), ``start`` (the score of a typical row), ``probability`` or None, and ``adds_up``: if the model
-        is not linear, a pull is how much the score would drop if the column had its usual value, and such pulls need
-        not add up.
+        ``prediction``, ``against`` (the other class, or the runner-up), ``score`` (positive; the sum of ``start`` and
+        all pulls), ``start`` (the score of a typical row), ``probability`` or None, and ``adds_up``. If the model is
+        not linear, ``adds_up`` is False: a pull is then the drop in the score if the column had its usual value, and
+        pulls need not add up.
     pulls : list of dict
-        For each column, the strongest pull first: ``column``, its ``value``, the ``usual`` one (median or most
-        frequent), ``pull`` towards the prediction, ``per_unit`` (the effect of one more unit of a number, unless it is
+        For each column, the strongest pull first: ``column``, its ``value``, its ``usual`` value (median or mode),
+        ``pull`` towards the prediction, ``per_unit`` (the effect of one more unit of a number, unless it is
         extreme) and ``flips_at`` (the number at which the other class would win).
     """
     row, classes, steps = frame.iloc[:1], model.classifier.classes_.tolist(), model.recipe.places()
     usual = model.recipe.matrix(row.astype(object).where(row.isna() & row.notna(), None))  # missing cells are filled in
-    # The row itself, then with the usual value in one column after the other, then with all of them.
+    # The row itself, then a copy with the usual value for each column, and a copy with all usual values.
     X = np.concatenate([np.repeat(model.recipe.matrix(row), len(steps) + 1, axis=0), usual])
     for place, (step, at) in enumerate(steps, 1):
         X[place, at : at + step.width] = usual[0, at : at + step.width]
@@ -62,7 +62,7 @@ def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
 
 
 def _weights(classifier: Any, winner: int, other: int) -> Array:
-    """Return the weights (features,) of the score by which the winner leads."""
+    """Return the weights (features,) of the winner's lead over the other class."""
     coef = classifier.coef_
     return coef[winner] - coef[other] if len(coef) > 1 else (winner - other) * coef[0]
 
@@ -74,7 +74,7 @@ def _about(step: Step, row: Any) -> Row:
 
 
 def _unit(step: Step, weights: Array | None, z: Array, recipe: Preprocessor, at: int, score: float) -> Row:
-    """Return the effect of one more unit of a number, and the value at which the other class would win, if any."""
+    """Return the effect of one more unit of a number, and the value at which the other class would win, or None."""
     if step.levels or weights is None or not weights[at]:
         return {"per_unit": None if step.levels or weights is None else 0.0, "flips_at": None}
     with np.errstate(over="ignore"):

@@ -19,7 +19,7 @@ def _across(field: str, title: str) -> Any:
 
 
 def gains(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
-    """Draw the gain of every method over the plain one on the same splits, in grey if not significant.
+    """Draw the gain of every method over the plain model on the same splits, in grey if it is not significant.
 
     Summaries (best first) have the fields ``method``, ``mean``, ``low``, ``high`` and ``p``; splits have ``method``,
     ``split`` and ``difference``. ``title`` is the axis title.
@@ -32,7 +32,7 @@ def gains(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
 def _intervals(
     shown: Sequence[Row], splits: Sequence[Row], points: dict[str, str], title: str, step: int, legend: Any, **more: str
 ) -> Any:
-    """Draw a dot for each split and a tick on a pale interval for each summary; ``points`` starts with the row."""
+    """Draw a dot for each split and a tick on a pale interval for each summary; ``points`` begins with the y-axis."""
     name, *_, field = points
     order = list(dict.fromkeys(record[name] for record in shown))
     y, x = alt.Y(f"{name}:N", sort=order, title=None, axis=alt.Axis(labelLimit=230)), _across(field, title)
@@ -47,7 +47,7 @@ def _intervals(
     )  # fmt: skip
     bars = base.mark_rule(strokeWidth=9, opacity=0.3).encode(x=_across("low", title), x2="high:Q")
     means = base.mark_tick(thickness=3, size=15, opacity=1).encode(x=x)
-    # As wide as the page, whose script sets the width before drawing.
+    # The chart is as wide as the page, whose script sets the width before drawing.
     return alt.layer(level(x=x), bars, means, dotted).properties(
         width=_WIDTH, height=step * len(shown), autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
         usermeta={"fill": True},

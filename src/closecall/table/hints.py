@@ -24,7 +24,7 @@ ALMOST = 1.5
 
 
 def hints(table: Sheet) -> tuple[str, ...]:
-    """Return what to check before trusting the verdict, one sentence each.
+    """Return hints on what to check before trusting the verdict, each in one sentence.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def _leak(name: str, values: Array, codes: Array, target: str) -> Iterator[str]:
         return
     tree = DecisionTreeClassifier(max_leaf_nodes=max(8, 2 * int(codes.max() + 1)), random_state=0)
     cv = StratifiedKFold(folds, shuffle=True, random_state=0)
-    # Scaled to at most 2, because the tree converts values to float32, which cannot hold 1e300.
+    # Values are scaled to at most 2, because the tree converts values to float32, which cannot hold 1e300.
     values = values / (np.abs(values).max() or 1.0)
     right = float((cross_val_predict(tree, (values - values.min())[:, None], codes, cv=cv) == codes).mean())
     if right >= LEAK:
@@ -105,7 +105,7 @@ def _header(table: Sheet) -> Iterator[str]:
     if sum(like) > len(names) / 2:
         yield (
             f"the first line ({', '.join(names[:4])}{', ...' if len(names) > 4 else ''}) looks like a row, not like "
-            "names: if the header is missing, add one"
+            "column names: if the header is missing, add one"
         )
 
 

@@ -40,8 +40,8 @@ def members_of(path: str | os.PathLike[str]) -> set[str]:
             check_members(file, MAX_MEMBERS)
             with zipfile.ZipFile(file) as archive:
                 return set(archive.namelist())
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError):  # the third: a later version of zip
-        return set()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError):
+        return set()  # NotImplementedError means a later version of zip
 
 
 def is_skops(path: str | os.PathLike[str]) -> bool:
@@ -66,7 +66,7 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> dict[str,
     """Read the state written by :func:`dump`, with its classifier rebuilt from checked numbers; see :mod:`.rebuild`.
 
     Classifiers that ``closecall fit`` does not write are rejected before they are built, unless all their types
-    are ``trusted``: then skops builds them, and only their size is checked.
+    are ``trusted``. In that case, skops builds them, and only their size is checked.
     """
     where, budget = os.fspath(path), Budget()
     try:
@@ -99,7 +99,7 @@ def _options(names: Sequence[str]) -> str:
 
 
 def options_for(path: str | os.PathLike[str]) -> str:
-    """Return the options that ``predict`` needs for a file that was just written, if any."""
+    """Return the options that ``predict`` needs for a file that was just written, or an empty string."""
     with zipfile.ZipFile(path) as archive:
         stored = Stored(archive, Budget())
         schema = stored.schema()

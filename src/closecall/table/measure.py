@@ -1,7 +1,7 @@
 """Metrics: accuracy, balanced accuracy, F1, log loss and AUC.
 
-Scores are (samples, classes), and the class with the largest score is predicted; with two classes they are (0, score).
-Higher values are better, so log loss is negative until it is displayed.
+Scores have the shape (samples, classes), and the class with the largest score is predicted. With two classes, the
+first score of a sample is 0. Higher values are better, so log loss is negative until it is displayed.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Metric:
     """A metric: how predictions are scored and displayed.
 
     ``value`` takes codes of the true classes (samples,) and scores (samples, classes); higher is better. ``factor``
-    converts a value to the one displayed, with ``digits`` decimals and differences in ``unit``; ``probabilities``:
-    whether scores must be log probabilities; ``scoring`` is scikit-learn's name of the metric.
+    converts a value to the displayed one, which has ``digits`` decimals and differences in ``unit``. ``probabilities``
+    states whether scores must be log probabilities, and ``scoring`` is scikit-learn's name for the metric.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Metric:
 
     @property
     def least(self) -> float:
-        """The smallest probability used, which keeps log loss finite and lets AUC rank small ones."""
+        """The smallest probability used, which keeps log loss finite and lets AUC rank small probabilities."""
         return 1e-6 if self.probabilities else 1e-300
 
     @property

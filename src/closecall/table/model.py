@@ -31,7 +31,7 @@ from .tuning import How, scores_of
 
 T = TypeVar("T")
 FORMAT = 1
-#: If at least this many values of a numeric column are given and none is a number, it is a different column.
+#: If a numeric column has at least this many values and none is a number, it is not the column seen in training.
 FEW = 3
 #: Number of training rows that a model remembers.
 REMEMBERED = 2000
@@ -41,7 +41,7 @@ REMEMBERED = 2000
 class TableModel:
     """A fitted model for tables: how to read the columns, and a classifier whose classes are the labels as text.
 
-    ``seen`` (rows,), of type uint64, holds marks of training rows: the smallest ones that occur only once.
+    ``seen`` (rows,), of type uint64, holds marks (hashes) of training rows: the smallest that occur only once.
     """
 
     target: str
@@ -125,8 +125,10 @@ class TableModel:
 
     @np.errstate(over="ignore", invalid="ignore")
     def scores(self, X: Array) -> Array:
-        """Return scores (rows,) of the second of two classes, or (rows, classes); log odds or log probabilities, if the
-        classifier has probabilities."""
+        """Return scores (rows,) of the second of two classes, or (rows, classes).
+
+        They are log odds or log probabilities if the classifier has probabilities.
+        """
         found = wide(scores_of(self.classifier, X)[0])
         return finite(found[:, 1] - found[:, 0] if found.shape[1] == 2 else found, "scores")
 
@@ -155,7 +157,7 @@ class TableModel:
                 f"the model needs the columns {quoted(missing)}, which the data does not have; "
                 + ("; ".join(hints) if hints else "add them (left empty where unknown)")
             )
-        return (f"columns the model does not use: {quoted(new)}",) if new else ()
+        return (f"columns that the model does not use: {quoted(new)}",) if new else ()
 
     def to_sklearn(self) -> Any:
         """Return the fitted model as a scikit-learn Pipeline for data frames; see :mod:`closecall.table.deploy`."""
@@ -184,9 +186,9 @@ class TableModel:
 
     @classmethod
     def load(cls, path: str, trusted: Sequence[str] = ()) -> TableModel:
-        """Read a saved model; a damaged, altered or foreign file is rejected, and nothing in it runs.
+        """Read a saved model; a damaged, altered or foreign file is rejected, and nothing in it is run.
 
-        Types from other packages, as ``package.module.Class``, are allowed in a nonlinear model if they are
+        Types from other packages, named as ``package.module.Class``, are allowed in a nonlinear model if they are
         ``trusted``.
         """
         try:
@@ -213,7 +215,7 @@ def _checked(given: dict[str, Any], classifier: Any) -> TableModel:
     steps = tuple(_stored_step(*each) for each in given["steps"])
     bound = _is(float, given.get("bound", 0.0))  # an earlier release did not squash
     recipe = Preprocessor(steps, given["mean"], given["scale"], bound or np.inf)
-    seen = given.get("seen", np.empty(0, dtype=np.uint64))  # an earlier release did not keep it
+    seen = given.get("seen", np.empty(0, dtype=np.uint64))  # an earlier release did not store it
     width = (sum(step.width for step in steps),)
     fits = width == recipe.mean.shape == recipe.scale.shape == (classifier.n_features_in_,)
     fits = fits and recipe.mean.dtype == recipe.scale.dtype == np.float64
@@ -225,7 +227,7 @@ def _checked(given: dict[str, Any], classifier: Any) -> TableModel:
 
 
 def marks_of(X: Array, labels: Array) -> Array:
-    """Return a 64-bit number (rows,) for each row and its label, by which the row is recognised later."""
+    """Return a 64-bit hash (rows,) of each row and its label, by which the row can be recognised later."""
     content = np.ascontiguousarray(X, dtype=np.float32) + np.float32(0)  # no negative zeros
     digests = [
         hashlib.blake2b(row.tobytes() + str(label).encode(), digest_size=8).digest()

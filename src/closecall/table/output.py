@@ -30,7 +30,7 @@ def opened(path: str) -> Iterator[TextIO]:
 
 
 def write_rows(file: TextIO, header: Sequence[str], rows: Iterable[Sequence[Any]], as_json: bool, first: bool) -> None:
-    """Write rows as CSV, with a header line before the first, or as JSON lines, which keep every label unchanged."""
+    """Write rows as CSV, with a header line before the first row, or as JSON lines, which keep labels unchanged."""
     if as_json:
         for row in rows:
             print(json.dumps({"kind": "prediction", **dict(zip(header, row, strict=True))}), file=file)

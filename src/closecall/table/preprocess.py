@@ -1,8 +1,8 @@
 """Turn the columns of a table into a matrix, as learnt from the training rows.
 
-A missing number becomes the training median, a missing name the most frequent one. Each category gets a column; those
-too rare to learn from share one. Columns are scaled by median and robust deviation and squashed, as by
-:class:`closecall.SquashingScaler`; without squashing, by mean and standard deviation.
+A missing number becomes the training median, and a missing name becomes the most frequent name. Each category gets a
+column, except that categories too rare to learn from share one. Columns are scaled and squashed as by
+:class:`closecall.SquashingScaler`; without squashing, they are scaled by mean and standard deviation.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from closecall.table.read.columns import Column, numbers, texts
 from closecall.table.read.dataset import MATRIX_BYTES, DataError, in_order
 from closecall.table.read.encode import encoded, mean_of, moments
 
-#: A name seen this often in training gets its own column, up to a maximum: free text would fill the memory. All other
-#: names share one level.
+#: A name seen at least ``SEEN`` times in training gets its own column, up to ``MAX_LEVELS`` columns, because free
+#: text would fill the memory. All other names share one level.
 SEEN, MAX_LEVELS = 3, 1000
 OTHER = "other"
 #: Without squashing, the least scale of columns with two values, as a share of their difference; otherwise a rare name
@@ -32,7 +32,7 @@ FLOOR = 0.5
 
 @dataclass(frozen=True)
 class Step:
-    """How a column is encoded: the value for missing cells, and the categories that have their own column, if any.
+    """How a column is encoded: the value for missing cells, and the categories that have their own columns.
 
     ``rare`` holds the known categories that share the last level.
     """
@@ -44,7 +44,7 @@ class Step:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The levels, including the one shared by rare names, if there are any."""
+        """The levels, including the level that rare names share, if there are any."""
         return (*self.levels, OTHER) if self.rare else self.levels
 
     @property
@@ -71,7 +71,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Preprocessor:
-    """Steps fitted on training rows, and the centre and scale (features,) of the columns they make.
+    """Steps fitted on training rows, and the centre and scale (features,) of the resulting columns.
 
     Cells beyond ``bound`` deviations are squashed; infinity means no squashing.
 

@@ -46,7 +46,7 @@ class Stored:
             return self.budget.parse(self.budget.read(file))
 
     def array(self, node: Any, dtype: np.dtype[Any] | None = None) -> Array:
-        """Return the array of a node, of the given type or of any numbers or text."""
+        """Return the array of a node, which has the given type or, without one, holds any numbers or text."""
         if node["__loader__"] != "NdArrayNode" or node["type"] != "numpy":
             raise ValueError("one of its arrays is malformed")
         return read_member(self.archive, self.archive.getinfo(node["file"]), self.budget, dtype)
@@ -156,7 +156,7 @@ def _forest(stored: Stored, given: dict[str, Any], classes: int, features: int) 
 
 
 def _counted(stored: Stored, node: Any, found: list[Any]) -> int:
-    """Return the number of trees if it matches the settings."""
+    """Return the number of trees; raise an error if it does not match the settings."""
     if stored.plain(node) != len(found) or not found:
         raise ValueError("its number of trees does not match its settings")
     return len(found)

@@ -18,7 +18,7 @@ import sklearn
 
 import closecall
 from closecall.report.formats import Row, csv_text
-from closecall.report.text import shown
+from closecall.report.text import counted, shown
 from closecall.table.read.dataset import DataError
 from closecall.table.read.sheet import Sheet
 
@@ -37,20 +37,20 @@ NEEDS = 'the report needs more packages ({}): pip install "closecall[bench,plots
 PAGE_PARTS = {
     "summary": "Summary", "rows": "Rows to check", "calls": "The close calls",
     "mistakes": "Confusion matrices", "diagnosis": "What the data shows", "results": "Ranking",
-    "columns": "Columns", "repeat": "How to repeat it",
+    "columns": "Columns", "repeat": "How to repeat the comparison",
 }  # fmt: skip
-#: The header of the table of rows to check, and their kinds.
+#: The header of the table of rows to check, and a description of each kind of row.
 SUSPECT = ("kind", "row", "label", "said", "score", "why")
 KINDS = {
-    "label": "labels contradicted by a model not trained on the row", "cell": "with an extreme number",
+    "label": "with a label that contradicts a held-out prediction", "cell": "with an extreme number",
     "twin": "nearly identical to a row with another label",
 }  # fmt: skip
 #: The precision that a reader may expect, measured in docs/results/beyond-check.md.
 PRECISION = (
-    "Rows to check, not errors: with 10 % of the labels flipped, about 60 % of the top 10 % of the rows were indeed "
-    "wrong; with extreme cells in one column, nearly all were."
+    "These rows are worth checking, but need not be wrong. With 10 % of the labels flipped, about 60 % of the top 10 % "
+    "of the rows were indeed mislabelled; with extreme cells in one column, nearly all rows found were indeed wrong."
 )
-#: The content of the files beside the page.
+#: The contents of the files that are saved beside the page.
 BESIDE = ("every split of every method", "the results as --json prints them", "all rows to check")
 #: Number of rows of each kind on the page.
 LISTED = 15
@@ -79,7 +79,7 @@ def make_folder(page: Path) -> None:
 
 
 def check_packages() -> str:
-    """Return why no page can be created; empty if one can."""
+    """Return the reason why no page can be created, or an empty string."""
     try:
         import closecall.report.html
         import closecall.table.figures  # noqa: F401
@@ -107,7 +107,7 @@ def write(found: TableComparison, page: Path) -> list[Path]:
 
 
 def to_csv(found: TableComparison) -> str:
-    """Return one row for every (method, split)."""
+    """Return the results as CSV, with a row for each method and split."""
     metric, name = found.comparison.metric, found.table.name
     header = ("table", "method", "loss", "split", metric.name, "k", "alpha")
     rows = [
@@ -119,12 +119,12 @@ def to_csv(found: TableComparison) -> str:
 
 
 def rows_csv(suspects: Any) -> str:
-    """Return all rows to check."""
+    """Return all rows to check as CSV."""
     return csv_text([SUSPECT, *suspect_rows(suspects)])
 
 
 def suspect_rows(suspects: Any, most: int = 0) -> list[tuple[str, ...]]:
-    """Return rows to check for display, counted from 1 without the header line; the first ``most`` of each kind."""
+    """Return the first ``most`` rows to check of each kind (0: all), numbered from 1 without the header line."""
     found: list[tuple[str, ...]] = []
     for kind in ("label", "cell", "twin"):
         mine = suspects[suspects["kind"] == kind].head(most or len(suspects))
@@ -138,7 +138,7 @@ def suspect_rows(suspects: Any, most: int = 0) -> list[tuple[str, ...]]:
 def suspect_counts(suspects: Any) -> str:
     """State how many rows of each kind there are to check."""
     counts = suspects["kind"].value_counts().to_dict() if len(suspects) else {}
-    words = [f"{counts[kind]} {what}" for kind, what in KINDS.items() if kind in counts]
+    words = [f"{counted(counts[kind], 'row')} {what}" for kind, what in KINDS.items() if kind in counts]
     return "; ".join(words) or "none"
 
 
@@ -149,7 +149,7 @@ def suspect_records(suspects: Any, most: int = 0) -> list[Row]:
 
 
 def to_html(found: TableComparison, beside: Sequence[str] = ()) -> str:
-    """Return the whole page."""
+    """Return the whole page as HTML."""
     from closecall.report.charts import unchecked
     from closecall.report.html import render
 
@@ -168,9 +168,9 @@ def to_html(found: TableComparison, beside: Sequence[str] = ()) -> str:
         suspects=suspect_rows(found.suspects, LISTED), suspect_header=SUSPECT,
         suspect_counts=f"{suspect_counts(found.suspects)}.", precision=PRECISION,
         findings=content.findings(found.diagnosis),
-        how=f"Mean test {comparison.metric.label} over {len(found.splits)} splits with its 95 % interval; gain over "
-        f"{comparison.found[comparison.plain].title}, p adjusted over the contenders (Holm); "
-        "k, alpha and settings are those chosen most often in validation.",
+        how=f"Mean test {comparison.metric.label} over {len(found.splits)} splits with its 95 % interval. Gains are "
+        f"relative to {comparison.found[comparison.plain].title}, and p is adjusted over the contenders (Holm). "
+        "The values of k, alpha and the setting are those chosen most often in validation.",
         results=results, columns=columns,
         formats={**content.FORMATS, comparison.metric.label: ".2f"},
         choices={"loss": list(dict.fromkeys(row["loss"] for row in results if row["loss"]))},
@@ -202,7 +202,7 @@ def _command(arguments: Sequence[str]) -> str:
     return shlex.join(["closecall", *arguments])
 
 
-#: How rows are divided -> the rows on which methods are tuned and scored.
+#: The rows on which methods are tuned and scored, by how the rows are divided.
 _DIVIDED = {
     "": "75 % of the rows and scored on the rest",
     "groups": "about 75 % of the rows and scored on the rest, with every group on one side",
@@ -220,7 +220,7 @@ def _lead(found: TableComparison) -> str:
 
 
 def _charts(found: TableComparison) -> tuple[Chart, list[Chart]]:
-    """Return the opening chart, and the details of close-k."""
+    """Return the opening chart, and charts with details of close-k."""
     from closecall.report.html import place
 
     from . import figures as draw
@@ -229,8 +229,8 @@ def _charts(found: TableComparison) -> tuple[Chart, list[Chart]]:
     plain = comparison.found[comparison.plain].title
     first = place(
         "chart-gains",
-        f"The gain of each contender over {plain} on the same test rows: a dot for each split, a tick for the mean, a "
-        "bar for its 95 % interval. Grey: not significant after adjusting for all of them.",
+        f"The gain of each contender over {plain} on the same test rows: a dot for each split, a tick for the mean "
+        "and a bar for its 95 % interval. Grey means not significant after adjustment for all contenders.",
         draw.gains(*content.moves(comparison), f"{metric.unit} gained"),
     )
     calls, weights = [], content.coefficients(found.splits, comparison.classes)
@@ -238,7 +238,7 @@ def _charts(found: TableComparison) -> tuple[Chart, list[Chart]]:
         calls.append(place(
             "chart-coefficients",
             "The largest coefficients of close-k on every split, with their mean and 95 % interval. "
-            f"{_sides(comparison.classes)} Grey: the interval contains zero.",
+            f"{_sides(comparison.classes)} Grey means that the interval contains zero.",
             draw.coefficients(weights),
         ))  # fmt: skip
     return first, calls
@@ -246,8 +246,10 @@ def _charts(found: TableComparison) -> tuple[Chart, list[Chart]]:
 
 def _sides(classes: Sequence[str]) -> str:
     if len(classes) == 2:
-        return f"Larger values of a column favour {classes[1]!r} on the right, {classes[0]!r} on the left."
-    return "Larger values of a column favour the class after the arrow on the right, other classes on the left."
+        return (
+            f"Larger values favour {classes[1]!r} for columns on the right, and {classes[0]!r} for columns on the left."
+        )
+    return "Larger values favour the class after the arrow for columns on the right, and other classes on the left."
 
 
 def as_records(found: TableComparison) -> list[Row]:

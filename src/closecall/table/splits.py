@@ -1,4 +1,4 @@
-"""Splitting rows into training, validation and test parts."""
+"""Split rows into training, validation and test parts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 
 from closecall._names import Array
 
-#: Relative sizes of the training, validation and test part.
+#: Relative sizes of the training, validation and test parts.
 SHARES = (50, 25, 25)
 
 
 def shares(count: int, sizes: Sequence[int] = SHARES) -> list[int]:
-    """Divide ``count`` over parts in proportion to their sizes, summing to ``count`` (largest remainders first).
+    """Divide ``count`` among parts in proportion to their sizes, by the method of largest remainders.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def shuffled(rows: Array, rng: np.random.Generator) -> list[Array]:
 
 
 def stratified(labels: Array, rng: np.random.Generator) -> list[Array]:
-    """Return the rows of the three parts, sorted and stratified by class; the only row of a class goes into training.
+    """Return the rows of the three parts, sorted and stratified by class; the only row of a class is for training.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""``closecall fit`` for Parquet files too large for memory: one pass to learn the columns, the others to fit.
+"""Fit Parquet files that are too large for memory: one pass summarises the columns, and the others fit the model.
 
-The model and its file are the same as for a table in memory: numbers are filled, scaled and squashed as by
+The model and its file are the same as for a table in memory: numbers are filled in, scaled and squashed as by
 :class:`closecall.table.preprocess.Preprocessor`, with the quantiles of :mod:`closecall.cluster.columns`; labels are
 text.
 """
@@ -37,7 +37,7 @@ from .model import TableModel
 from .preprocess import Preprocessor, Step
 from .tuning import How
 
-#: The models that ``--model`` accepts -> the classifier.
+#: The classifiers of the models that ``--model`` accepts.
 STREAMED: dict[str, Callable[..., Any]] = {
     "close_k": DaskCloseKClassifierCV,
     "close-k": DaskCloseKClassifier,
@@ -47,7 +47,7 @@ STREAMED: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Streamed:
-    """A fitted model with its number of rows, classes, number of passes and notes."""
+    """A fitted model with the number of rows, the rows of each class, the number of passes, and notes."""
 
     model: TableModel
     rows: int
@@ -57,7 +57,7 @@ class Streamed:
 
 
 def is_large(paths: Sequence[str]) -> bool:
-    """Whether a table in Parquet files needs more memory than :data:`closecall._budget.LIMIT`."""
+    """Return whether a table in Parquet files needs more memory than :data:`closecall._budget.LIMIT`."""
     return CELL_BYTES * cells_of(paths) > LIMIT
 
 

@@ -43,9 +43,9 @@ def read(source: str, target: str = "", reading: Reading | None = None) -> Sheet
     source : str
         A file, ``-`` for standard input, or a data set's name (``monk3``, ``pmlb:...``, ``openml:...``).
     target : str
-        The target column; if empty, found by name, or the last one.
+        The target column; if empty, it is found by name, or it is the last column.
     reading : Reading, optional
-        Columns to leave out, to keep, or to read as numbers or names; the separator and encoding of a file.
+        Columns to leave out, to keep, or to read as numbers or names, and the separator and encoding of a file.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def stream(source: str, rows: int = CHUNK, reading: Reading | None = None) -> It
 
 def _named(source: str) -> Sheet:
     """Return a data set with its labels as an additional column."""
-    try:  # a clone of the project has the data sets of the benchmark, the installed package does not
+    try:  # a clone of the project has the data sets of the benchmark; the installed package does not
         load = import_module("reproduction.protocol").load_dataset
     except ModuleNotFoundError:
         raise DataError(f"there is no file {source!r}") from None

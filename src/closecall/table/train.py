@@ -40,8 +40,8 @@ from .tuning import CS, How, SplitData, scores_of
 
 
 def _searched(name: str, X: Array, y: Array, how: How) -> Any:
-    # Calibrated even where it is logistic regression: accuracy may choose a penalty that flattens probabilities
-    # (three churn tables of the gate: quintiles off by up to 6 points, calibrated by up to 5).
+    # The model is calibrated even if it is logistic regression, because accuracy may choose a penalty that flattens
+    # probabilities (on three churn tables, quintiles were off by up to 6 points; calibrated, by up to 5).
     return search_of(name, how).fit(X, y, groups=how.groups)
 
 
@@ -95,7 +95,7 @@ def _moved(X: Array, y: Array, how: How) -> Any:
     shift = np.atleast_1d(judge.threshold_ if len(model.classes_) > 2 else -judge.threshold_)
     model.intercept_ = model.intercept_ + shift
     for calibrator, moved in zip(getattr(model, "calibrators_", ()), shift, strict=False):
-        calibrator[1] -= calibrator[0] * moved  # the probabilities belong to the scores before the move
+        calibrator[1] -= calibrator[0] * moved  # the probabilities refer to the scores before the move
     model.setting_ = judge.guard_report_["reason"]
     return model
 
@@ -120,7 +120,7 @@ def _other(name: str, X: Array, y: Array, how: How) -> Any:
     best = metric.shown(values.max() / len(folds))
     model.setting_ = f"{words}, the best of {len(values)} settings ({best:.4g} {metric.label} over {len(folds)} folds)"
     if len(values) == 1:
-        model.setting_ = "with its own defaults"
+        model.setting_ = "with its default parameters"
     return model
 
 
@@ -128,7 +128,7 @@ def _fixed(made: Any, loss: str, X: Array, y: Array, how: How) -> Any:
     return _calibrated(made(loss=loss or how.loss, multiclass=how.multiclass), X, y, how)
 
 
-#: The linear models that ``--model`` accepts -> how each is trained; the last three have no search.
+#: How each linear model that ``--model`` accepts is trained; the last three have fixed settings.
 MODELS: dict[str, Callable[[Array, Array, How], Any]] = {
     LOGISTIC: lambda X, y, how: _tuned(LogisticRegression(max_iter=1000), "logistic", X, y, how),
     "linear_svc": lambda X, y, how: _tuned(LinearSVC(random_state=0), "squared_hinge", X, y, how),
@@ -145,7 +145,7 @@ OTHERS = (*(each.name for each in built_in(How()).values() if each.family != "li
 
 
 def linear_model(name: str) -> Callable[[Array, Array, How], Any] | None:
-    """Return how a linear model is trained: one of :data:`MODELS`, or a member of a family such as ``tilted(-2)``."""
+    """Return the function that trains a model of :data:`MODELS` or a member of a family; None if it is not linear."""
     return MODELS.get(name) or (partial(_searched, name) if name in AGGREGATES else None)
 
 

@@ -27,7 +27,7 @@ from .measure import METRICS, Metric, logs_of, sigmoids, wide
 TRIED, TREES = 8, 100
 ROUNDS = (25, 50, 75, 100)
 NEIGHBOURS = (1, 3, 5, 7, 11, 15, 21, 31, 45, 65, 95)
-#: The strongest penalty first: ties go to the first setting.
+#: The strongest penalty comes first, because ties go to the first setting.
 PENALTIES = tuple(sorted(ALPHAS, reverse=True))
 CS = tuple(1 / alpha for alpha in PENALTIES)
 
@@ -54,7 +54,7 @@ class How:
 class SplitData:
     """One split: matrices and class codes of the three parts, and how a search may split the first two.
 
-    ``plain`` holds the matrices without squashing, ``chosen`` results that other contenders can reuse.
+    ``plain`` holds the matrices without squashing, and ``chosen`` holds results that other contenders can reuse.
     """
 
     X: Sequence[Array]
@@ -82,7 +82,7 @@ def scores_of(model: Any, X: Array, least: float = 1e-6) -> tuple[Array, bool]:
 
 
 def judged(model: Any, data: SplitData, part: int, metric: Metric, calibrators: Sequence[Array] | None = None) -> Array:
-    """Return scores (samples, classes) of a part as the metric needs them, by ``calibrators`` if given."""
+    """Return scores (samples, classes) of a part in the form that the metric needs, using ``calibrators`` if given."""
     scores, logs = scores_of(model, data.X[part], metric.least)
     if metric.probabilities and not logs:
         return logs_of(probabilities(calibrators or sigmoids(scores, data.y[part]), scores))
@@ -90,7 +90,7 @@ def judged(model: Any, data: SplitData, part: int, metric: Metric, calibrators: 
 
 
 def imported(place: str) -> Any:
-    """Import the class at ``package:Class``, and nothing else."""
+    """Import the class named by ``package:Class``."""
     package, _, name = place.partition(":")
     if not (package and name and all(part.isidentifier() for part in (*package.split("."), name))):
         raise ValueError(f"--with {place!r}: write package:Class, as in sklearn.naive_bayes:GaussianNB")
@@ -117,7 +117,7 @@ class Grid:
     words: str = ""
 
     def settings(self, rows: int) -> list[tuple[str, Any]]:
-        """Return each setting for a number of training rows: a description, and the unfitted classifier."""
+        """Return a description and an unfitted classifier for each setting that suits the number of training rows."""
         make = imported(self.make) if isinstance(self.make, str) else self.make
         words = self.words or ", ".join(f"{name}={{{name}}}" for name in self.choices)
         chosen = [dict(zip(self.choices, values, strict=True)) for values in product(*self.choices.values())]
@@ -147,7 +147,7 @@ class Grid:
 
 
 class Boosting(Grid):
-    """HistGradientBoosting: one fit gives the values for every number of rounds."""
+    """The settings of HistGradientBoosting, where one fit gives the values for all numbers of rounds."""
 
     def tried(self, data: SplitData, metric: Metric) -> tuple[Array, Any]:
         values, last = [], len(ROUNDS) - 1
@@ -180,7 +180,7 @@ GRIDS = {
 
 
 def dozen(name: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    """Return the members and alphas to try for a family (4 by 3 or 6 by 2); every alpha for a single member."""
+    """Return the members and alphas to try for a family (4 by 3 or 6 by 2); a single member gets every alpha."""
     if name not in FAMILIES:
         return (name,), PENALTIES
     found = FAMILIES[name].grid

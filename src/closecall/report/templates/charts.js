@@ -1,5 +1,5 @@
-// Draws every chart where its picture stands. Runs inside the bundle, which has vegaEmbed in scope. Expressions are
-// interpreted (ast): the page's policy lets nothing become a program.
+// Draw every chart in place of its picture. This script runs inside the bundle, where vegaEmbed is in scope.
+// Expressions are interpreted (ast), because the page's policy does not allow generated code.
 const narrow = matchMedia("(max-width: 48rem)");
 const config = () => ({
   background: "transparent",
@@ -8,7 +8,7 @@ const config = () => ({
   legend: narrow.matches ? {orient: "bottom", columns: 2} : {orient: "right"},
 });
 
-// On a phone a panel keeps its text readable by being narrower, not by being shrunk.
+// On a phone, a panel is made narrower rather than scaled down, so that its text stays readable.
 function fit(panel) {
   if (panel.width > 250 && !panel.usermeta?.fill) panel.width = 250;
   for (const key of ["hconcat", "vconcat", "layer"]) (panel[key] ?? []).forEach(fit);
@@ -19,7 +19,8 @@ async function draw() {
   for (const figure of document.querySelectorAll("figure[data-chart]")) {
     const holder = figure.querySelector(".chart");
     let text = document.getElementById(figure.dataset.chart).textContent;
-    // Panels side by side would be too small to read on a phone. A name cannot match: JSON escapes its quotes.
+    // Panels side by side would be too small to read on a phone. A name cannot match,
+    // because JSON escapes its quotes.
     if (narrow.matches) text = text.replaceAll('"hconcat":', '"vconcat":');
     const dark = matchMedia("(prefers-color-scheme: dark)").matches;
     try {

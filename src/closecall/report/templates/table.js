@@ -1,4 +1,4 @@
-// The result table: sorting by its heads, filtering by words and choices.
+// Sort the table of results by its headers, and filter it by words and choices.
 (() => {
   const table = document.getElementById("results-table");
   if (!table) return;
@@ -10,7 +10,7 @@
   function sort(column) {
     const head = heads[column];
     const numeric = head.dataset.kind === "number";
-    // Numbers first from the top, words first from A.
+    // The first click sorts numbers in descending order, and words in ascending order.
     const first = numeric ? "descending" : "ascending";
     const second = numeric ? "ascending" : "descending";
     const wanted = head.getAttribute("aria-sort") === first ? second : first;
@@ -20,7 +20,7 @@
     const value = (row) => row.cells[column].dataset.value ?? "";
     rows.sort((a, b) => {
       const [x, y] = [value(a), value(b)];
-      if (x === "" || y === "") return (x === "") - (y === ""); // what is missing comes last either way
+      if (x === "" || y === "") return (x === "") - (y === ""); // missing values come last in either order
       return sign * (numeric ? Number(x) - Number(y) : order.compare(x, y));
     });
     body.append(...rows);

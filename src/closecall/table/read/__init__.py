@@ -1,1 +1,1 @@
-"""User files -> tables: reading CSV and Parquet, detecting column types, and encoding them as a matrix."""
+"""Read user files: parse CSV and Parquet, detect the types of columns, and encode them as a matrix."""

@@ -1,4 +1,4 @@
-"""Detect the type of a column (numbers, dates, categories, an identifier or empty), and parse its values.
+"""Detect the type of a column (numbers, dates, categories, an identifier or no values), and parse it.
 
 Numbers may have a decimal comma, thousands separators, a currency symbol or a per cent sign (``$1,234.50``,
 ``1.234,50 €``, ``12 %``), or come in pairs (``140/82``). A column of dates may mix two formats.
@@ -25,9 +25,9 @@ TARGETS = ("target", "class", "label", "y")
 #: Formats of dates, tried in this order; 05/06/2024 fits two of them.
 DATES = ("ISO8601", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M", "%d-%m-%Y",
          "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y")  # fmt: skip
-#: Separates the two formats of a column that mixes two.
+#: The separator between the two formats of a column that mixes dates.
 EITHER = "|"
-#: Formats of numbers: plain, 1,234.5 (with marks), 1234,5, and 1.234,5 (with marks).
+#: Formats of numbers: plain, 1,234.5, 1234,5 and 1.234,5; the second and the fourth allow currency symbols.
 PLAIN, THOUSANDS, COMMA, CONTINENTAL = "", "#.", ",", "#,"
 NUMBERS = (PLAIN, THOUSANDS, COMMA, CONTINENTAL)
 #: The first and the second number of a pair such as 140/82.
@@ -38,12 +38,13 @@ _WRITTEN = {
     THOUSANDS: r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?|\d*\.?\d+|\d+\.",
     CONTINENTAL: r"[1-9]\d{0,2}(?:[.'\s]\d{3})+(?:,\d*)?|\d*,?\d+|\d+,",
 }
-#: A column holds numbers or dates if this share of its known values does; the others count as missing.
+#: A column holds numbers (or dates) if at least this share of its known values are numbers (or dates); the others count
+#: as missing.
 MOSTLY = 0.95
-#: So does a column in which half of the known values do, more than ten of them distinct, and the others are at most two
-#: words for a missing value ("k.A.", "unknown").
+#: Half of the known values are enough if more than ten of them are distinct and the others are at most two words for a
+#: missing value ("k.A.", "unknown").
 HALF, DIFFERENT, WORDS = 0.5, 10, 2
-#: In fewer rows than this, distinct integers need not be an identifier.
+#: In a table with fewer rows than this, distinct integers need not be an identifier.
 _FEW = 20
 #: A target with more distinct values than this, some of them fractions, is not a class label.
 MOST_FRACTIONS = 20
@@ -61,7 +62,7 @@ class Column:
 
     @property
     def label(self) -> str:
-        """The name, and for a pair which of its two numbers this is."""
+        """The name and, for one of a pair of numbers, its position (first or second)."""
         return f"{self.name} ({'first' if self.form == PAIR[0] else 'second'})" if self.form in PAIR else self.name
 
     @property
@@ -79,7 +80,7 @@ def quoted(names: Sequence[str], most: int = 8) -> str:
 
 
 def suggestion(name: str, names: Sequence[str]) -> str:
-    """Return the end of a message about an unknown column: the most similar name, and all names."""
+    """Return the end of a message about an unknown column: the most similar name, and the first names."""
     near = nearest(name, names)
     return f"{f'did you mean {near!r}? Its' if near else 'its'} columns are {quoted(names)}"
 
@@ -114,7 +115,7 @@ def texts(column: Any) -> Any:
 
 
 def numbers(column: Any, what: Column) -> Array:
-    """Return a column of numbers or dates (days since 1970) as numbers (samples,); NaN if missing or neither.
+    """Return a column of numbers or dates (days since 1970) as an array (samples,); any other value is NaN.
 
     Examples
     --------
@@ -212,7 +213,7 @@ def target_of(frame: Any, given: str, what: str) -> tuple[str, tuple[str, ...]]:
 
 
 def labels_of(column: Any, target: str, what: str) -> tuple[Array, Array, tuple[str, ...]]:
-    """Return labels as text (known rows,), a mask of them (rows,), and notes; refuse labels that are not classes."""
+    """Return labels as text (known rows,), a mask of the known rows, and notes; reject targets that are not classes."""
     text = texts(column)
     known = text.notna().to_numpy()
     labels = text[known].to_numpy(dtype=object)
@@ -230,13 +231,13 @@ def labels_of(column: Any, target: str, what: str) -> tuple[Array, Array, tuple[
 
 
 def check_target(classes: Sequence[str], fractions: bool, target: str, what: str) -> None:
-    """Raise an error if there is one class only, or many numbers of which some are ``fractions``."""
+    """Raise an error if there is only one class, or if there are many numbers and some are ``fractions``."""
     if len(classes) < 2:
         raise DataError(f"{what!r}: the target {target!r} has only one class ({classes[0]!r}); a classifier needs two")
     if len(classes) > MOST_FRACTIONS and fractions:
         raise DataError(
             f"{what!r}: the target {target!r} has {len(classes)} different numbers; closecall predicts classes: "
-            "choose another column with --target, or cut this one into classes first"
+            "choose another column with --target, or divide this one into classes first"
         )
 
 
@@ -307,7 +308,8 @@ def _forced(name: str, column: Any, wanted: str) -> tuple[Column, str]:
     best = max((Column(name, "number", form) for form in NUMBERS), key=lambda each: _share(known, each))
     share = _share(known, best)
     if not share:
-        raise DataError(f"{name!r} contains no numbers, but e.g. {known.iloc[0][:40]!r}; omit --numeric {name!r}")
+        text = repr(known.iloc[0][:40])
+        raise DataError(f"{name!r} contains no numbers, only text such as {text}; omit --numeric {name!r}")
     odd = round((1 - share) * len(known))
     return best, f"{name!r} is read as numbers; {odd} of its values are not numbers and count as missing" if odd else ""
 
@@ -354,7 +356,7 @@ def _how_read(what: Column, known: Any, share: float, shares: Mapping[str, float
         return f"{name!r} is read as day/month/year; every date also fits month/day/year"
     note = ""
     if what.form in PAIR:
-        note = f"{name!r} is read as pairs: {known.iloc[0][:30]!r} is two columns"
+        note = f"{name!r} is read as pairs: {known.iloc[0][:30]!r} becomes two columns"
     elif EITHER in what.form:
         note = f"{name!r} is read as dates in two formats, {what.form.replace(EITHER, ' and ')}"
     elif what.form in _WRITTEN:
@@ -364,7 +366,7 @@ def _how_read(what: Column, known: Any, share: float, shares: Mapping[str, float
     if share < 1:
         odd = known[np.isnan(found)]
         count = "1 value" if len(odd) == 1 else f"{len(odd)} values"
-        lost = f"{count} such as {odd.iloc[0][:40]!r} count as missing"
+        lost = f"{count} such as {odd.iloc[0][:40]!r} {'counts' if len(odd) == 1 else 'count'} as missing"
         note = f"{note}; {lost}" if note else f"{name!r} contains {what.kind}s; {lost}"
     return note
 

@@ -10,7 +10,7 @@ from closecall._names import Array
 def moments(X: Array) -> tuple[Array, Array]:
     """Return the mean and scale (features,) that standardise X (samples, features); a constant column has scale 1."""
     top = np.abs(X).max(axis=0, initial=0)
-    # Squares of such numbers would overflow or underflow, so the column is divided by a power of two of its size.
+    # Squares of such numbers would overflow or underflow, so the column is divided by a power of two of about its size.
     extreme = (top > 1e100) | ((top < 1e-100) & (top > 0))
     if extreme.any():
         unit = np.where(extreme, np.exp2(np.floor(np.log2(np.where(extreme, top, 1)))), 1)

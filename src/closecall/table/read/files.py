@@ -1,7 +1,8 @@
 """Paths and types of files, and untrusted text that is unpacked, counted and checked while it is read.
 
-A file of a megabyte can unpack to a gigabyte, a gigabyte of ``1,1`` can need twelve in memory, and an unclosed quote
-can turn the rest of the file into one cell. Memory is therefore counted cell by cell, as the text arrives.
+A file of a megabyte can unpack to a gigabyte, a gigabyte of ``1,1`` can need twelve gigabytes of memory, and an
+unclosed quote can turn the rest of the file into one cell. Memory is therefore counted cell by cell, as the text
+arrives.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .dataset import DataError
 
 #: How files may denote a missing value.
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None")
-#: The suffix of a table -> its separator (Parquet has none).
+#: The separator of a table by its suffix (Parquet has none).
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".parquet": ""}
 #: Memory for a cell besides its text: in the parser, in a frame and in a matrix.
 CELL_BYTES = 32
@@ -44,7 +45,7 @@ def expanded(path: str | os.PathLike[str]) -> Path:
 
 
 class _Rejoined(io.RawIOBase):
-    """The bytes already read, followed by the rest: a pipe cannot be rewound."""
+    """The bytes already read, followed by the rest, because a pipe cannot be rewound."""
 
     def __init__(self, head: bytes, rest: Readable) -> None:
         self.head, self.rest = head, rest
@@ -87,7 +88,7 @@ class Text(_Rejoined):
 
 
 def unpacked(raw: Any, size: int, what: object) -> tuple[Readable, bytes]:
-    """Return a file, unpacked if it is gzip (whatever its name), and its first bytes: ``size`` or the first line."""
+    """Return a file, unpacked if it is in gzip format (whatever its name), and its beginning with at least a line."""
     head = raw.read(size)
     if head.startswith(_GZIP):
         raw = gzip.GzipFile(fileobj=io.BufferedReader(_Rejoined(head, raw)))

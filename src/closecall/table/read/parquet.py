@@ -21,9 +21,9 @@ BATCH = 1 << 16
 
 
 def stream_parquet(path: Path, rows: int, limit: int, *, whole: bool = False) -> Iterator[Any]:
-    """Yield frames of at most ``rows`` rows, each of at most ``limit`` bytes; one empty frame for an empty file.
+    """Yield frames of at most ``rows`` rows, each of at most ``limit`` bytes; an empty file gives one empty frame.
 
-    With ``whole`` there is a single frame of all rows.
+    With ``whole``, there is a single frame of all rows.
     """
     if not path.is_file():
         raise DataError(f"cannot read {str(path)!r}: no such file")
@@ -104,5 +104,5 @@ def _frame(batches: list[Any], coded: Any, plain: Any) -> Any:
     import pyarrow
 
     table = pyarrow.Table.from_batches(batches, coded).cast(plain)
-    table.validate(full=True)  # otherwise invalid UTF-8 raises later, wherever it is read
+    table.validate(full=True)  # otherwise invalid UTF-8 raises an error later, wherever it is read
     return table.to_pandas()

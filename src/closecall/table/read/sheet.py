@@ -1,4 +1,4 @@
-"""Read a user's own file: detect its separator and the types of its columns, in pieces if necessary.
+"""Read a user's file, in pieces if necessary, and detect its separator and the types of its columns.
 
 Every cell of a text file is read as text. The type of a column is decided once, from all training rows
 (:mod:`closecall.table.read.columns`); otherwise the first piece of a stream could be numbers and the second text.
@@ -34,7 +34,7 @@ from .parquet import stream_parquet
 #: Number of rows in memory at a time when a table is streamed.
 CHUNK = 50_000
 _HEAD = 1 << 18
-#: With the right separator, this share of the first rows is as wide as the header.
+#: With the right separator, at least this share of the first rows has as many cells as the header.
 _AGREE = 0.8
 
 
@@ -42,8 +42,8 @@ _AGREE = 0.8
 class Reading:
     """How to read a file where automatic detection is not enough.
 
-    An empty separator is detected; an empty encoding means UTF-8. The columns are those to leave out, to keep although
-    they look like an identifier, and to read as numbers or as names.
+    If the separator is empty, it is detected; an empty encoding means UTF-8. The other fields name the columns to leave
+    out, to keep although they look like an identifier, and to read as numbers or as names.
     """
 
     separator: str = ""
@@ -65,7 +65,7 @@ class Reading:
 
     def __post_init__(self) -> None:
         if len(self.separator) > 1 or (self.separator and not self.separator.isascii()):
-            raise DataError(f"the separator must be one plain character, not {self.separator!r}; a tab is $'\\t'")
+            raise DataError(f"the separator must be one ASCII character, not {self.separator!r}; a tab is $'\\t'")
         both = set(self.numeric) & set(self.nominal)
         if both:
             raise DataError(f"{quoted(sorted(both))} cannot be both numeric and nominal")
@@ -133,7 +133,7 @@ class Sheet:
 def read_file(source: str, target: str = "", reading: Reading | None = None) -> Sheet:
     """Read a file (``-`` for standard input) and detect its columns.
 
-    An empty target means that it is found by name, or is the last column.
+    If the target is empty, it is found by name, or it is the last column.
     """
     pieces = list(stream_file(source, CHUNK, LIMIT, reading or Reading()))
     frame = need_pandas().concat(pieces, ignore_index=True) if len(pieces) > 1 else pieces[0]
@@ -161,7 +161,7 @@ def sheet_of(frame: Any, target: str = "", reading: Reading | None = None, name:
 def stream_file(source: str, rows: int = CHUNK, limit: int = 0, reading: Reading | None = None) -> Iterator[Any]:
     """Yield frames of at most ``rows`` rows each; an empty table with a header gives one empty frame.
 
-    The whole table may take ``limit`` bytes of memory; 0 limits each piece instead, for callers that keep no pieces.
+    The whole table may take ``limit`` bytes of memory; 0 limits each piece instead, for callers that keep none.
     """
     if "://" in source:
         raise DataError(f"{source!r} is a URL; download the file first, then pass its path")
@@ -252,7 +252,7 @@ def sniff(
 ) -> tuple[str, list[str]]:
     """Return the separator and the column names, detected from the first bytes of a file.
 
-    ``usual`` is chosen if several fit, or none; with ``fixed`` it is the only one tried. An empty encoding means
+    ``usual`` is chosen if several separators fit, or none; with ``fixed``, no other is tried. An empty encoding means
     UTF-8.
 
     Examples
@@ -265,13 +265,13 @@ def sniff(
             raise DataError(f"{what} {advice}")
     text = head.decode(encoding or "utf-8-sig", errors="replace")
     if len(head) >= _HEAD:
-        text = text.rpartition("\n")[0] or text  # the last line may be cut
+        text = text.rpartition("\n")[0] or text  # the last line may be cut off
     if not text.strip():
         raise DataError(f"{what} is empty; it needs a header line and rows")
     best, found = usual, 1
     for separator in (usual,) if fixed else dict.fromkeys((usual, ",", ";", "\t", "|")):
         widths = [len(row) for row in _first_rows(text, separator, 50)]
-        # Not all rows: one may be broken or cut off, and the error should name that row, not the separator.
+        # Not all rows must agree: one may be broken or cut off, and the error should name that row.
         if widths and widths[0] > found and widths.count(widths[0]) >= _AGREE * len(widths):
             best, found = separator, widths[0]
     header = next(row for row in csv.reader(io.StringIO(text), delimiter=best) if row)

@@ -1,4 +1,4 @@
-"""Solvers: a slow reference solver and the batched solver."""
+"""Solvers: a slow reference solver and a fast solver for batches of problems."""
 
 from .batched import Solutions, solve
 from .sweep import Progress

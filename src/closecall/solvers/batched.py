@@ -24,22 +24,22 @@ from .sweep import NOT_FINITE, Progress, prepare, sweep
 
 @dataclass(frozen=True)
 class Solutions:
-    """Solutions of a batch of problems, which are the first axis of every array.
+    """The solutions of a batch of problems; the first axis of every array is the problem.
 
     Parameters
     ----------
     coef : array (problems, features)
     intercept : array (problems,)
     objective : array (problems,)
-        Sum of weighted losses + alpha / 2 * ||w||^2 at the final k, without the constant M.
+        The sum of weighted losses + alpha / 2 * ||w||^2 at the final k, without the constant M.
     errors : array (problems,)
-        Misclassified training mass: margin <= 0.
+        The training mass with margin <= 0, which is misclassified.
     n_iter : array (problems,)
-        Steps used; each is one pass over the data.
+        The number of steps used, each of which is one pass over the data.
     gap : array (problems,)
-        The certificate, relative to the objective. For a convex loss and aggregate, a proven bound on how far the
-        objective is above its minimum; for the others, how far it could fall with the weights held at their final
-        values. See :mod:`closecall.solvers.certificate`.
+        The certificate, relative to the objective. If the loss and the aggregate are convex, it is a proven bound on
+        how far the objective is above its minimum. Otherwise it bounds how far the objective could fall while the
+        weights keep their final values. See :mod:`closecall.solvers.certificate`.
     converged : array (problems,)
         Whether the gap is at most ``tol``.
     """
@@ -78,38 +78,41 @@ def solve(
     Parameters
     ----------
     X : array or sparse matrix (samples, features)
-        Dense of any numeric type, read-only memory maps included, or CSR, which is never densified.
+        A dense array of any numeric type, including a read-only memory map, or a CSR matrix, which is never converted
+        to a dense array.
     y : array (samples,)
         Labels -1 and +1.
     problems : sequence of Problem
     max_iter : int
-        E, the length of a run in steps; the three phases of a decay run are thirds of it.
+        E, the number of steps of a run. Each of the three phases of a decay run takes a third of them.
     extra_iter : int
-        Further steps at the final k for problems that have not converged by then.
+        The number of further steps at the final k for problems that have not converged after E steps.
     tol : float
-        The largest gap of a problem that counts as converged. A problem leaves the batch when a step moves its margins
-        by less than this share of their size; with 0 every step is taken.
+        A problem has converged if its gap is at most this. It leaves the batch when a step changes its margins by less
+        than this share of their size; with 0, all steps are taken.
     settle : int
-        Continue problems that end without a certificate: averages for at most this many further steps, other aggregates
-        as in :mod:`closecall.solvers.engine`.
+        The maximum number of further steps for averages that end without a certificate. If it is positive, other
+        aggregates without a certificate are continued by :mod:`closecall.solvers.engine`.
     init : {"least_squares", "zeros"} or (coef, intercept)
-        The start: minimum-norm least squares on y, zeros, or given parameters, one for all problems or one each.
+        The start: the minimum-norm least-squares solution for y, zeros, or given parameters, either for all problems
+        together or for each problem.
     fit_intercept, penalize_intercept : bool
     sample_weight : array (samples,), optional
         The mass of each example.
     folds : array (folds, samples), optional
-        Zero where a fold leaves an example out; multiplies the sample weights.
+        Factors of the sample weights, which are zero for examples that a fold leaves out.
     fold_of : array (problems,) of int, optional
-        Which fold each problem trains on; required with more than one fold.
+        The fold on which each problem is trained; required if there is more than one fold.
     dtype : float32 or float64, optional
-        The type used for the steps; by default that of X if it is one of these, otherwise float64. Results are float64.
+        The type used for the steps. By default, it is the type of X if that is float32 or float64, otherwise float64.
+        Results are always float64.
     memory_limit : int
-        Maximum memory for the blocks of margins, in bytes.
+        The maximum memory for the blocks of margins, in bytes.
     threads : int
-        Problems are divided among this many threads, each with one BLAS thread; 1 leaves BLAS as it is set up, except
-        that small products take one thread.
+        The number of threads among which the problems are divided, each with one BLAS thread. With 1, BLAS uses its own
+        setting, except that small products use one thread.
     callback : callable, optional
-        Receives a :class:`Progress` from time to time.
+        A function that is called with a :class:`Progress` from time to time.
 
     Returns
     -------
@@ -162,7 +165,7 @@ def solve(
 
 
 def is_average(problem: Problem, total: float) -> bool:
-    """Whether the problem is solved as a convex average."""
+    """Return whether the problem is solved as a convex average."""
     aggregate = get_aggregate(problem.aggregate)
     return get_loss(problem.loss).convex and aggregate.is_average(*counts(problem, total), total)
 
@@ -171,7 +174,7 @@ def _lowest(
     setting: Judged, masses: Array, problems: list[Problem], fold_of: Array, rows: Array, coef: Array, intercept: Array,
     objective: Array,
 ) -> None:  # fmt: skip
-    """Replace solutions, in place, by the average's solution or by zero if the objective is lower there."""
+    """Replace solutions in place by the average's solution or by zero if the objective is lower there."""
     for row in rows:
         problem, fold = problems[row], fold_of[[row]]
         if get_aggregate(problem.aggregate).close:  # its value is also low where outliers are misclassified

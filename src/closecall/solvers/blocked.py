@@ -1,4 +1,4 @@
-"""Many rows, read in blocks that stay in cache: every sum is additive, so sums from several places are simply added."""
+"""Many rows, read in blocks that stay in the cache; sums over blocks or machines are simply added."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .newton import LARGEST_RANK
 from .rows import Margins, Rounded, TangentSums
 from .standard import ROUNDED, Standard, in_cache
 
-SEEN = 0.01  # the least width of a ramp when rows near the window are gathered
+SEEN = 0.01  # the smallest width of a ramp for which rows near the window are gathered
 
 Ramp = tuple[float, float]  # place and width
 
@@ -27,10 +27,10 @@ Ramp = tuple[float, float]  # place and width
 class FlowSums(TangentSums):
     """Sums over rows weighted by a ramp, and their derivatives.
 
-    ``gradient`` (coordinates,) is that of the weighted losses, and ``moved`` (coordinates, coordinates) the part of its
-    derivative that is due to the changing weights. ``by_place`` (coordinates,) and ``mass_by_place`` are derivatives of
-    the gradient and of the mass with respect to the place, ``mass_by_c`` (coordinates,) that of the mass with respect
-    to the coordinates. ``errors`` is the misclassified mass.
+    ``gradient`` (coordinates,) is the gradient of the weighted losses, and ``moved`` (coordinates, coordinates) is the
+    part of its derivative that is due to the changing weights. ``by_place`` (coordinates,) and ``mass_by_place`` are
+    the derivatives of the gradient and of the mass with respect to the place. ``mass_by_c`` (coordinates,) is the
+    derivative of the mass with respect to the coordinates. ``errors`` is the misclassified mass.
     """
 
     gradient: Array
@@ -43,7 +43,7 @@ class FlowSums(TangentSums):
 
 @dataclass(frozen=True)
 class NearRows(Sums):
-    """Rows near a window, with signs and masses."""
+    """Rows near a window, with their signs and masses."""
 
     X: list[Array]
     signs: list[Array]
@@ -52,7 +52,7 @@ class NearRows(Sums):
 
 @dataclass(frozen=True)
 class KeySums(Sums):
-    """Mass and losses of the rows with keys below a band, and losses and masses of the rows in it."""
+    """The total mass and loss of the rows with keys below a band, and the losses and masses of the rows in the band."""
 
     below: float
     value: float
@@ -97,14 +97,14 @@ class ManyRows:
         return bool((self.mass == 1).all())
 
     def margins(self, c: Array) -> Array:
-        """Return margins (samples,), in the precision of X; they are kept until other coordinates are requested."""
+        """Return margins (samples,) in the precision of X, and keep them until other coordinates are requested."""
         if self.known[0] != c.tobytes():
             margins = self.standard.scores(self.X, c) * self.signs if self.held is None else -(self.held @ c)
             self.known = c.tobytes(), margins
         return self.known[1]
 
     def losses(self, c: Array) -> Array:
-        """Return losses (samples,), in the precision of X."""
+        """Return the losses (samples,) at margins in the precision of X."""
         return self.loss.value(self.margins(c).astype(np.float64))
 
     def errors(self, margins: Array) -> float:
@@ -112,24 +112,24 @@ class ManyRows:
         return float(np.count_nonzero(wrong)) if self.unit else float(self.mass @ wrong)
 
     def between(self, margins: Array, low: float, high: float) -> Array:
-        """Return the numbers of the rows of positive mass with margins between two bounds."""
+        """Return the indices of the rows with positive mass and margins between two bounds."""
         inside = (margins > low) & (margins < high)
         return np.flatnonzero(inside & (self.mass > 0) if self.massless else inside)
 
     def near(self, c: Array, low: float, high: float) -> Array:
-        """Return the numbers of the rows whose losses at c may be between two levels."""
+        """Return the indices of the rows with losses at c that may be between two levels."""
         bounds = margin_at(self.loss, high) - ROUNDED, margin_at(self.loss, low) + ROUNDED
         return self.between(self.margins(c), *bounds)
 
     def blocks(self, some: Array) -> Iterator[Margins]:
-        """Yield some of the rows, a few at a time."""
+        """Yield the selected rows, a few at a time."""
         for part in in_cache(len(some), self.standard.size):
             rows: Any = part if len(some) == len(self.signs) else some[part]
             X = self.X[rows] if isinstance(rows, slice) else self.X.take(rows, axis=0)
             yield Margins(self.standard.signed(X, self.signs[rows]).T, self.name, self.mass[rows])
 
     def hold(self, room: Array | None = None) -> None:
-        """Standardise the rows once, for many passes: ``-y * z`` (samples, coordinates), in ``room`` if they fit."""
+        """Standardise the rows for many passes as ``-y * z`` (samples, coordinates), in ``room`` if they fit."""
         if room is None or len(room) < len(self.X):  # fresh memory costs more than filling it
             room = np.empty((len(self.X) * 9 // 8, self.standard.size))
         self.held = room[: len(self.X)]
@@ -137,7 +137,7 @@ class ManyRows:
             self.standard.signed(self.X[some], self.signs[some], self.held[some])
 
     def look(self, c: Array, window: LossWindow, width: float) -> LookSums:
-        """Return the sums that a stage needs; rows outside the window cost only one product each."""
+        """Return the sums that a stage needs; each row outside the window costs only one product."""
         margins, zero, size = self.margins(c), np.zeros(len(c)), len(c)
         low, high = _levels(window, width)
         found = LookSums(0.0, 0.0, 0.0, zero, zero, np.zeros((size, size)), 0.0, zero, zero)
@@ -147,7 +147,7 @@ class ManyRows:
         return replace(found, value=found.value + beyond, errors=self.errors(margins))
 
     def tangents(self, c: Array, window: LossWindow, width: float) -> TangentSums:
-        """Return the sums of tangents to the losses at c weighted by a window."""
+        """Return the sums of tangents to the losses at c, weighted by a window."""
         found, second = TangentSums(*_zeros(len(c))), len(c) <= LARGEST_RANK
         for rows in self.blocks(self.near(c, *_levels(window, width))):
             view = rows.see(c, width)
@@ -155,7 +155,7 @@ class ManyRows:
         return found
 
     def flow(self, c: Array, ramp: Ramp, touch: Array | None) -> FlowSums:
-        """Return sums of the losses at c weighted by a ramp; tangents are taken at ``touch``, by default at c."""
+        """Return sums of the losses at c, weighted by a ramp; the tangents touch at ``touch``, by default at c."""
         size, wrong = len(c), self.errors(self.margins(c)) if self.held is None else 0.0
         line, square = np.zeros(size), np.zeros((size, size))
         parts: Any = *_zeros(size), line, square, line, line, 0.0, wrong
@@ -174,9 +174,9 @@ class ManyRows:
         return NearRows([self.X.take(near, axis=0)], [self.signs[near]], [self.mass[near]])
 
     def keys(self, c: Array, threshold: float | None, low: float, high: float) -> KeySums:
-        """Return sums over rows with keys below ``low``, and the rows up to ``high``.
+        """Return sums over the rows with keys below ``low``, and the rows with keys from ``low`` to ``high``.
 
-        Keys are distances from the threshold or, without one, minus the losses.
+        Keys are the distances of losses from the threshold or, if there is no threshold, the negated losses.
         """
         levels = (-high, np.inf) if threshold is None else (threshold - high, threshold + high)
         parts = [KeySums(0.0, 0.0, [], [])]
@@ -199,19 +199,19 @@ def _levels(window: LossWindow, width: float) -> tuple[float, float]:
 
 
 def _reach(threshold: float, ramp: Ramp) -> tuple[float, float]:
-    """Return the range of losses to which a ramp gives weight."""
+    """Return the range of losses with positive weight on a ramp."""
     edge, width = np.exp(-ramp[0]), ramp[1]
     return edge * np.exp(-width / (2 * threshold)), 2 * threshold - edge + width / 2
 
 
 def margins_of(loss: Loss, ramp: Ramp) -> tuple[float, float]:
-    """Return a range that contains all margins to which a ramp gives weight."""
+    """Return a range that contains all margins with positive weight on a ramp."""
     low, high = _reach(loss.threshold, (ramp[0], max(ramp[1], SEEN)))
     return margin_at(loss, high), margin_at(loss, low)
 
 
 def _flow(loss: Loss, signed: Array, mass: Array, c: Array, ramp: Ramp, reach: Ramp, touch: Array | None) -> FlowSums:
-    """Return the sums over a block of rows ``-y * z`` (rows, coordinates); rows outside ``reach`` are skipped."""
+    """Return the sums over a block of rows ``-y * z`` (rows, coordinates) without the rows outside ``reach``."""
     margins = -(signed @ c)
     seen = np.flatnonzero((margins > reach[0]) & (margins < reach[1]))
     if len(seen) < len(margins):
@@ -240,7 +240,7 @@ def _flow(loss: Loss, signed: Array, mass: Array, c: Array, ramp: Ramp, reach: R
 
 
 def ramp_parts(threshold: float, ramp: Ramp, losses: Array) -> tuple[Array, Array, Array]:
-    """Return the shares of losses (samples,), not clipped to [0, 1], and their derivatives in loss and place."""
+    """Return the unclipped shares of losses (samples,) and their derivatives with respect to loss and place."""
     (place, width), wrong = ramp, losses >= threshold
     edge, small = np.exp(-place), np.maximum(np.where(wrong, threshold, losses), 1e-300)
     shares = 0.5 + np.where(wrong, 2 * threshold - edge - losses, threshold * (np.log(small) + place)) / width
@@ -249,7 +249,7 @@ def ramp_parts(threshold: float, ramp: Ramp, losses: Array) -> tuple[Array, Arra
 
 
 def margin_at(loss: Loss, level: float) -> float:
-    """Return the margin at which a decreasing loss equals ``level``; infinite if there is none.
+    """Return the margin at which a decreasing loss equals ``level``, or infinity if there is none.
 
     Examples
     --------

@@ -1,18 +1,19 @@
-"""Certificates: how far an objective can still be above its minimum.
+"""Certificates: bounds on how far an objective is above its minimum.
 
 A convex loss lies above each of its tangents, ``l(m) >= l(q) + l'(q) * (m - q)``. With weights s >= 0 the objective is
 therefore at least ``sum s * (l(q) - l'(q) * q) - ||v||^2 / (2 alpha)`` with ``v = sum s * l'(q) * y * x``, whatever the
 parameters, provided that ``sum s * l'(q) * y`` is zero if the intercept is free. This is the value of a point of the
-dual (Fenchel). Losses are not negative, so weights may be reduced: those of the heavier class are reduced until that
-sum is zero. The points of tangency q can be chosen freely. They are the margins of the solution or, if that is not
-enough, the margins at the best intercept; at a kink, any slope between the slopes on its two sides may be used.
+Fenchel dual. Losses are not negative, so weights may be reduced: the weights of the heavier class are reduced until
+``sum s * l'(q) * y`` is zero. The points of tangency q can be chosen freely. They are the margins of the solution or,
+if their bound is not sufficient, the margins at the best intercept. At a kink, any slope between the slopes on its two
+sides may be used.
 
 The **gap** is the objective minus this bound, relative to the objective. For a convex aggregate, whose weights are a
-subgradient, it bounds how far the objective is above its minimum. For the others it bounds how far the objective could
-fall with the weights held fixed: a solution is stationary if it is optimal for the examples that it selects itself. If
-the value of an aggregate exceeds its weighted losses, the excess is the same in the objective and in the bound. If the
-loss is not convex, the gap is only an estimate, not a bound. Everything here is computed in float64 on X itself, so the
-bound holds up to the rounding of its sums.
+subgradient, it bounds how far the objective is above its minimum. For other aggregates, it bounds how far the objective
+could fall while the weights are held fixed, because a solution is stationary if it is optimal for the examples that it
+selects. If the value of an aggregate exceeds its weighted losses, the excess is added to both the objective and the
+bound. If the loss is not convex, the gap is only an estimate. All sums are computed in float64 on the original X, so
+the bound is exact except for their rounding errors.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from ..objective import Problem
 from .design import row_blocks
 from .kernels import Mass, make_mass, weigh
 
-#: Objectives below this share of the objective at w = 0 are rounding error, and their gaps are relative to this share.
+#: Objectives below this share of the objective at w = 0 are rounding errors, so their gaps are relative to this share.
 NOTHING = 1e-9
 
 Tangents = tuple[Array, Array]  # points of tangency and slopes, (problems, samples)
@@ -37,14 +38,14 @@ Tangents = tuple[Array, Array]  # points of tangency and slopes, (problems, samp
 
 @dataclass(frozen=True)
 class Judged:
-    """The data, with labels -1 and +1, and the kind of intercept: "none", "free" or "penalized"."""
+    """The data with labels -1 and +1, and the kind of intercept: "none", "free" or "penalized"."""
 
     X: Any
     y: Array
     intercept: str
 
     def scores(self, coef: Array, intercept: Array) -> Array:
-        """Return scores (problems, samples) in float64, without a float64 copy of X."""
+        """Return scores (problems, samples) in float64 without making a float64 copy of X."""
         X = self.X
         if not isinstance(X, np.ndarray) or X.dtype == np.float64:
             return np.asarray(X @ coef.T).T + intercept[:, None]
@@ -54,7 +55,7 @@ class Judged:
         return scores + intercept[:, None]
 
     def sums(self, pull: Array) -> Array:
-        """``pull @ X`` (problems, features) in float64."""
+        """Return ``pull @ X`` (problems, features) in float64."""
         X = self.X
         if not isinstance(X, np.ndarray) or X.dtype == np.float64:
             return np.asarray((X.T @ pull.T).T)
@@ -66,10 +67,11 @@ def judge(
     setting: Judged, masses: Array, problems: list[Problem], fold_of: Array, coef: Array, intercept: Array, *,
     tol: float, bounds: Array | None = None, proven: Array | None = None,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
-    """Return the objective, misclassified mass and gap of each problem, (problems,).
+    """Return the objective, the misclassified mass and the gap of each problem (problems,).
 
-    Masses are (folds, samples), coef is (problems, features); all others are (problems,). Gaps above ``tol`` are
-    refined. ``bounds`` are known lower bounds of the minima, ``proven`` known gaps (infinite if unknown).
+    The masses are (folds, samples), coef is (problems, features), and all other arrays are (problems,). Gaps above
+    ``tol`` are refined. ``bounds`` are known lower bounds on the minima, and ``proven`` are known gaps (infinite if
+    unknown).
     """
     found = np.empty((3, len(problems)))
     bounds = np.zeros(len(problems)) if bounds is None else bounds
@@ -115,7 +117,7 @@ def _judge_alike(
 
 
 def _weighed(setting: Judged, weights: Array) -> tuple[Judged, Array | slice]:
-    """Return the examples with positive weight and their index, or all examples if more than half have weight."""
+    """Return the examples with positive weight and their indices, or all examples if more than half have weight."""
     used = np.flatnonzero(weights.any(axis=0))
     if len(used) > 0.5 * weights.shape[1]:
         return setting, slice(None)
@@ -123,7 +125,7 @@ def _weighed(setting: Judged, weights: Array) -> tuple[Judged, Array | slice]:
 
 
 def weights_at(problem: Problem, losses: Array, threshold: float, mass: Mass) -> Array:
-    """Return the aggregate's weights of losses (rows, samples), given their threshold."""
+    """Return the aggregate's weights for losses (rows, samples), given their threshold."""
     k, m = (np.full(len(losses), count) for count in counts(problem, mass.total))
     return weigh(problem.aggregate, losses, threshold, k, m, mass).astype(np.float64, copy=False)
 
@@ -136,7 +138,7 @@ def counts(problem: Problem, total: float) -> tuple[float, float]:
 
 
 def lower_bounds(setting: Judged, loss: Loss, weights: Array, points: Array, slopes: Array, alpha: Array) -> Array:
-    """Return lower bounds (problems,) from tangents at ``points`` with ``slopes``, both (problems, samples)."""
+    """Return lower bounds (problems,) from tangents with ``slopes`` at ``points``, both (problems, samples)."""
     heights, used = loss.value(points) - slopes * points, weights > 0
     if not used.all():  # losses without weight may be infinite
         slopes, heights = np.where(used, slopes, 0.0), np.where(used, heights, 0.0)
@@ -144,10 +146,10 @@ def lower_bounds(setting: Judged, loss: Loss, weights: Array, points: Array, slo
 
 
 def dual_values(setting: Judged, heights: Array, pull: Array, alpha: Array) -> Array:
-    """Return ``sum heights - ||sum pull * y * x||^2 / (2 alpha)`` with a balanced pull, but at least 0, (problems,).
+    """Return ``sum heights - ||sum pull * y * x||^2 / (2 alpha)`` with a balanced pull, at least 0, (problems,).
 
-    ``heights`` and ``pull`` (problems, samples) are the values of the tangents at margin 0 and minus their slopes, both
-    times the weights.
+    ``heights`` and ``pull`` (problems, samples) are the values of the tangents at margin 0 and their negated slopes,
+    both multiplied by the weights.
 
     Examples
     --------
@@ -170,9 +172,9 @@ def dual_values(setting: Judged, heights: Array, pull: Array, alpha: Array) -> A
 
 
 def balance(signed: Array) -> Array:
-    """Return factors in [0, 1] that reduce the positive or negative numbers of each row so that it sums to zero.
+    """Return factors in [0, 1] that reduce the positive or the negative numbers of each row so that it sums to zero.
 
-    Without this, a free intercept could lower the bound without limit.
+    Otherwise a free intercept could lower the bound without limit.
 
     Examples
     --------
@@ -214,7 +216,7 @@ def _at_best_intercept(setting: Judged, loss: Loss, weights: Array, margins: Arr
 
 
 def _at_kinks(setting: Judged, loss: Loss, weights: Array, margins: Array, tol: float) -> Tangents | None:
-    """Move points less than a width below a kink to the kink, with slopes between those on its two sides."""
+    """Move points that are less than a width below a kink to the kink, with slopes between those on its two sides."""
     if not loss.kinks:
         return None
     slopes, points = loss.slope(margins), margins.copy()
@@ -229,10 +231,10 @@ def _at_kinks(setting: Judged, loss: Loss, weights: Array, margins: Array, tol: 
 
 
 def hinge_bounds(rows: Any, mass: Array, penalty: Array, dual: Array) -> Array:
-    """Return lower bounds (problems,) of average hinge problems from dual points (problems, samples).
+    """Return lower bounds (problems,) on average hinge problems from dual points (problems, samples).
 
     A bound is ``sum a - sum_j (sum a * rows_j)^2 / (2 penalty_j)`` for any 0 <= a <= mass, with the signed rows of a
-    design and penalties (problems, coordinates). Only the last coordinate is balanced: at alpha = 0 the bound is 0.
+    design and penalties (problems, coordinates). Only the last coordinate is balanced, so the bound is 0 if alpha = 0.
 
     Examples
     --------

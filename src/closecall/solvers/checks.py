@@ -14,7 +14,7 @@ from ..objective import Problem
 
 
 def check_problems(problems: Sequence[Problem], tol: float, **counts: int) -> list[Problem]:
-    """Return the problems as a list; ``counts`` are options that must be whole and positive."""
+    """Return the problems as a list after checking options; ``counts`` must be whole and positive."""
     problems = list(problems)
     wrong = [problem for problem in problems if not isinstance(problem, Problem)]
     if not problems or wrong:
@@ -33,9 +33,9 @@ def check_folds(folds: Any, fold_of: Any, weight: Array, y: Array, problems: int
         folds = np.ones((1, len(y)))
     folds = np.atleast_2d(np.asarray(folds, dtype=np.float64))
     if folds.shape[1] != len(y):
-        raise ValueError(f"folds has shape {folds.shape}; expected (folds, {len(y)}), a mass for each row of X")
+        raise ValueError(f"folds has shape {folds.shape}; expected (folds, {len(y)}), one mass for each row of X")
     if fold_of is None and len(folds) > 1:
-        raise ValueError("fold_of must give the fold that each problem trains on")
+        raise ValueError("with several folds, fold_of must give the fold of each problem")
     fold_of = np.zeros(problems, dtype=int) if fold_of is None else np.asarray(fold_of, dtype=int)
     if fold_of.shape != (problems,) or fold_of.min() < 0 or fold_of.max() >= len(folds):
         raise ValueError(f"fold_of must contain one number in 0..{len(folds) - 1} for each of the {problems} problems")
@@ -43,14 +43,14 @@ def check_folds(folds: Any, fold_of: Any, weight: Array, y: Array, problems: int
     for fold, mass in enumerate(masses):
         check_mass(mass, len(y))
         if not ((mass > 0) & (y > 0)).any() or not ((mass > 0) & (y < 0)).any():
-            raise ValueError(f"fold {fold} has only one class; use stratified folds, or fewer of them")
+            raise ValueError(f"fold {fold} has only one class; use stratified folds, or fewer folds")
     return masses, fold_of
 
 
 def check_dtype(dtype: Any, X: Any, masses: Array) -> Any:
-    """Return the type of the steps: the requested one or that of X, but float64 where float32 would overflow.
+    """Return the type of the steps: the requested type or that of X, but float64 if float32 would overflow.
 
-    Numbers whose squares may overflow in float64 are refused.
+    Numbers that may overflow in float64 when squared raise an error.
     """
     if dtype is not None and np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise ValueError(f"dtype={dtype!r} must be float32 or float64")
@@ -66,12 +66,12 @@ def check_dtype(dtype: Any, X: Any, masses: Array) -> Any:
 
 
 def single_fits(size: float, masses: Array, shape: tuple[int, ...]) -> bool:
-    """Whether float32 can hold the weights, squares of features up to ``size``, and sums of their products over X."""
+    """Return whether float32 can hold the weights, the squares of features up to ``size`` and sums of products."""
     positive = _positive(masses)
     heaviest, lightest = float(positive.max(initial=1)), float(positive.min(initial=1))
     if max(size, heaviest, 1 / lightest) > 1e15:  # sums of squares leave float32's range
         return False
-    # The length of a centred and rotated row is at most 2 * sqrt(features) * size; the constant column has size 1.
+    # The length of a centred and rotated row is at most 2 * sqrt(features) * size, and the constant column has size 1.
     longest = 4 * (shape[1] + 1) * max(size, 1.0) ** 2
     return shape[0] * heaviest * longest < float(np.finfo(np.float32).max)
 

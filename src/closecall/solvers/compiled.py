@@ -1,7 +1,7 @@
-"""The compiled version of the hot functions in :mod:`.kernels`, used if built and applicable, with the same results.
+"""The compiled version of the most expensive functions in :mod:`.kernels`, which gives the same results.
 
-`pull.c` is compiled when the package is installed, if there is a C compiler; otherwise everything runs on NumPy,
-several times slower. It supports the logistic and hinge losses on dense rows, and releases the GIL.
+`pull.c` is compiled when the package is installed, if there is a C compiler. Without it, everything runs in NumPy,
+several times slower. The compiled version supports the logistic and hinge losses on dense rows, and releases the GIL.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LIBRARY = _load()
 
 
 def serves(design: Design, losses: Array, aggregates: Array, m: Array, folds: Array, masses: list[Mass]) -> Array:
-    """Return which rows (rows,) the compiled kernel supports, with one mass for each fold."""
+    """Return which rows (rows,) the compiled kernel supports, given one mass for each fold."""
     if LIBRARY is None or not isinstance(design.signed, np.ndarray):
         return np.zeros(len(losses), dtype=bool)
     plain = np.array([mass.unit for mass in masses])[folds]  # `top` with general masses has a rule of its own
@@ -47,7 +47,7 @@ def serves(design: Design, losses: Array, aggregates: Array, m: Array, folds: Ar
 
 
 def codes(losses: Array, aggregates: Array, folds: Array) -> Array:
-    """Return losses, aggregates and folds (3, rows) as the codes used in C; -1 if unsupported.
+    """Return losses, aggregates and folds (3, rows) as the codes used in C, or -1 if unsupported.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def codes(losses: Array, aggregates: Array, folds: Array) -> Array:
 
 
 class Puller:
-    """A dense design and the masses of its folds, ready for C and for blocks of at most ``rows`` rows."""
+    """A dense design and the masses of its folds, prepared for C and for blocks of at most ``rows`` rows."""
 
     def __init__(self, design: Design, masses: list[Mass], rows: int) -> None:
         self.design, dtype = design, design.signed.dtype
@@ -77,11 +77,11 @@ class Puller:
         self.function = getattr(LIBRARY, "pull_f32" if dtype == np.float32 else "pull_f64")
 
     def pull(self, values: Array, codes: Array, k: Array, hints: Array) -> None:
-        """Turn minus margins (rows, samples) into pulls, the weighted negative slopes, in place.
+        """Turn negated margins (rows, samples) into pulls, the weighted negated slopes, in place.
 
-        ``codes`` (3, rows) are those of :func:`codes`; k (rows,) are positive masses, at most the fold's. Hints (rows,
-        3) are the last position of each row's k-th key, its drift, and the width to search around it (negative:
-        unknown); they are updated in place.
+        ``codes`` (3, rows) come from :func:`codes`, and k (rows,) are positive masses of at most the fold's mass. Hints
+        (rows, 3) are the last position of each row's k-th key, its drift, and the width of the search around it, which
+        is negative if unknown. They are updated in place.
         """
         codes, k, left = np.ascontiguousarray(codes), np.ascontiguousarray(k), np.empty(len(k), dtype=np.int64)
         self.function(*self.arguments(values, codes, k, hints, left, None))
@@ -89,9 +89,9 @@ class Puller:
     def arguments(
         self, values: Array, codes: Array, k: Array, hints: Array, left: Array, gradients: Array | None
     ) -> list[Any]:
-        """The arguments of the C function: addresses, valid while these contiguous arrays live.
+        """Return the arguments of the C function, addresses that are valid as long as these contiguous arrays exist.
 
-        Without gradients, or if the design's rows are not contiguous, only the pulls are computed.
+        If no gradients are given, or if the design's rows are not contiguous, only the pulls are computed.
         """
         first, row = codes.ctypes.data, codes.strides[0]
         addresses = [first, first + row, first + 2 * row, k.ctypes.data, *self.addresses, hints.ctypes.data]
@@ -105,9 +105,9 @@ class Puller:
 
 
 class BoundPull:
-    """Computes gradients of the same rows repeatedly; the arguments of the C function are prepared once.
+    """A function for repeated gradients of the same rows, which prepares the arguments of the C function once.
 
-    Codes and hints are those of :meth:`Puller.pull`; the hints are contiguous and updated by every call.
+    See :meth:`Puller.pull` for the codes and hints. The hints must be contiguous, and every call updates them.
     """
 
     def __init__(self, puller: Puller, codes: Array, hints: Array) -> None:

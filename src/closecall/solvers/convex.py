@@ -1,15 +1,15 @@
-"""Minimise averages, by second-order steps where they are cheap, otherwise by a batched L-BFGS.
+"""Minimise averages by second-order steps where these are cheap, and otherwise by a batched L-BFGS.
 
-Neither ever increases the objective. In the L-BFGS all problems advance together, with one pass over the data for each
-trial point, but every row has its own line search, memory and stopping test. Its coordinates are scaled by the diagonal
-of the curvature bound, ``c * z^2 + alpha``. Where columns are dependent the diagonal does not bound the curvature, but
-only a few directions exceed it, and the L-BFGS memory learns them; the first step is short enough for them.
+Neither method ever increases the objective. L-BFGS advances all problems together, with one pass over the data for each
+trial point. Every problem is a row with its own line search, memory and stopping test. The coordinates are scaled by
+the diagonal of the curvature bound, ``c * z^2 + alpha``. If columns are dependent, the curvature exceeds the diagonal
+in a few directions, which the L-BFGS memory captures. The first step is short enough for these directions.
 
-In the L-BFGS the hinge is rounded over a width (Huber's rounding) and shifted for each example by a multiplier: its
-slope on the kink, which is its share in the dual (the method of multipliers: Hestenes 1969, Powell 1969). Each time a
-row is solved well enough for its multipliers, its slopes become the next multipliers. The width need not shrink, so
-steps stay long, and the slopes are a feasible point of the dual: a row stops when its gap is small enough, and its
-bound is the certificate.
+For L-BFGS, the hinge is rounded over a width, as by Huber. It is also shifted for each example by a multiplier, which
+is the example's slope at the kink and its dual variable (the method of multipliers: Hestenes 1969, Powell 1969).
+Whenever a row is solved well enough for its multipliers, its slopes become the next multipliers. The width need not
+shrink, so steps stay long. The slopes are a feasible point of the dual, so a row stops when its gap is small enough,
+and its bound is the certificate.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from .kernels import Mass, minus_slope
 from .newton import LARGEST_DESIGN, LARGEST_RANK, Book, Found, Limits, interior_hinge, logistic_losses, newton_logistic
 from .steps import Rows
 
-#: Losses whose average has second-order steps: Newton's, or with a kink those of an interior point.
+#: Losses whose average is minimised by second-order steps: Newton steps, or interior-point steps if there is a kink.
 SECOND_ORDER = {"logistic": newton_logistic, "hinge": interior_hinge}
-#: The width, in margins, over which the hinge is rounded in the end. Initially it is the mean distance from the kink,
-#: and a quarter of the last width after each update of the multipliers. With widths of 0.03 to 0.3, the number of
-#: passes on 36 sparse sets differs by a third.
+#: The final width, in margins, over which the hinge is rounded. The first width is the mean distance from the kink, and
+#: each update of the multipliers divides it by four. With final widths from 0.03 to 0.3, the number of passes on 36
+#: sparse sets varies by a third.
 WIDTH = 0.1
 
 
 def minimize(design: Design, rows: Rows, masses: list[Mass], start: Array, limits: Limits) -> Found:
-    """Minimise the averages of rows, with one mass for each fold, from ``start`` (rows, coordinates).
+    """Minimise the average problems in rows from ``start`` (rows, coordinates), with one mass array for each fold.
 
-    Returns coordinates, passes used, snapshots and lower bounds of the minima (0 if unknown), one for each row.
+    Return the coordinates, the passes used, the snapshots and lower bounds on the minima (0 if unknown) of all rows.
     """
     found = start.copy(), np.full(len(start), limits.passes), start.copy(), np.zeros(len(start))
     if limits.passes < 1:
@@ -65,12 +65,12 @@ def minimize(design: Design, rows: Rows, masses: list[Mass], start: Array, limit
 
 
 def _smooth(loss: str) -> bool:
-    """Whether a loss with second-order steps uses Newton steps."""
+    """Return whether a loss with second-order steps uses Newton steps."""
     return not get_loss(loss).kinks
 
 
 def _groups(design: Design, rows: Rows, cheap: list[str]) -> list[tuple[str, Array]]:
-    """Groups of rows solved together: one per loss and fold, or across folds where call overhead dominates."""
+    """Return groups of rows to solve together, for one loss and one fold, or several if call overhead dominates."""
     groups = []
     for loss in np.unique(rows.loss).tolist():
         same = np.flatnonzero(rows.loss == loss)
@@ -82,10 +82,10 @@ def _groups(design: Design, rows: Rows, cheap: list[str]) -> list[tuple[str, Arr
 
 
 def _pilot(design: Design, rows: Rows, masses: list[Mass], start: Array, limits: Limits, smooth: list[str]) -> Array:
-    """Return starts: if eight or more rows of a fold start at the same point, the middle alpha is solved first.
+    """Return starts after solving the middle alpha first if at least eight rows of a fold start at the same point.
 
-    They end at the same optimum, in two or three steps instead of five. This stays within a fold: no row starts from a
-    model that was trained on its test rows.
+    The rows then reach the same optimum in two or three steps instead of five. Each fold is treated separately, so that
+    no problem starts from a model that was trained on its test rows.
     """
     start, ahead = start.copy(), replace(limits, snapshot=None, beat=lambda number: None)
     mates = Counter(zip(rows.loss, rows.fold, strict=True))
@@ -105,7 +105,7 @@ def _pilot(design: Design, rows: Rows, masses: list[Mass], start: Array, limits:
 
 
 def second_order(design: Design, loss: str, masses: list[Mass], alpha: Array, start: Array, limits: Limits) -> Found:
-    """Minimise average problems of one loss, each with its mass, by Newton or interior-point steps."""
+    """Minimise average problems with one loss and their own masses by Newton or interior-point steps."""
     rows = design.signed if _smooth(loss) else design.signed.astype(np.float64)
     mass = masses[0].values
     if any(other is not masses[0] for other in masses):  # several folds
@@ -117,7 +117,7 @@ def second_order(design: Design, loss: str, masses: list[Mass], alpha: Array, st
 
 
 def quasi_newton(design: Design, loss: str, mass: Mass, alpha: Array, start: Array, limits: Limits) -> Found:
-    """Minimise average problems of one loss and fold by L-BFGS."""
+    """Minimise average problems with one loss and one fold by L-BFGS."""
     book, state = Book(start, limits), _State(design, loss, mass, alpha, start, limits)
     for number in range(2, limits.passes + 1):  # the first pass evaluated the start
         done = state.advance()
@@ -131,7 +131,7 @@ def quasi_newton(design: Design, loss: str, mass: Mass, alpha: Array, start: Arr
 
 
 def _rounded_hinge(negative: Array, shares: Array, width: Array) -> tuple[Array, Array, Array, Array]:
-    """Return rounded losses, their negated slopes, plain losses and their slack at the kink, all (rows, samples)."""
+    """Return rounded losses, their negated slopes, plain losses and the slack at the kink, all (rows, samples)."""
     width = width[:, None].astype(negative.dtype)
     short = 1 + negative
     moved = short + width * shares
@@ -141,7 +141,7 @@ def _rounded_hinge(negative: Array, shares: Array, width: Array) -> tuple[Array,
 
 
 class _State:
-    """The active rows of an L-BFGS run, along the first axis of every array (the second for names in ``PAST``)."""
+    """The active rows of an L-BFGS run, along the first axis of every array (the second axis for names in ``PAST``)."""
 
     PAST = ("steps", "changes", "inverse")  # (10, rows, ...): the memory
 
@@ -151,9 +151,9 @@ class _State:
         if self.multiplied and sparse.issparse(design.signed):  # slopes at kinks need more digits than float32 has
             design = replace(design, signed=design.signed.astype(np.float64))
         self.design, rows, curvature = design, len(start), get_loss(loss).curvature
-        #: The square root of the majoriser: directions and memory are in coordinates scaled by it.
+        #: The square root of the majoriser, which scales the coordinates of directions and memory.
         self.scale = np.sqrt(min(curvature, 4.0) / design.raised * design.spectrum + alpha[:, None] * design.penalized)
-        #: The multipliers, (rows, samples), as shares of the mass; (rows, 0) where the loss has no kink.
+        #: The multipliers (rows, samples) as shares of the mass, or an array (rows, 0) if the loss has no kink.
         self.shares = np.zeros((rows, design.samples * self.multiplied), dtype=design.signed.dtype)
         self.width = np.full(rows, WIDTH)
         for part in self._blocks(rows) if self.multiplied else ():
@@ -181,7 +181,7 @@ class _State:
         return (slice(begin, begin + self.limits.block_rows) for begin in range(0, rows, self.limits.block_rows))
 
     def evaluate(self, C: Array, rows: Array | slice = slice(None)) -> tuple[Array, Array, Array, Array]:
-        """Return the function to minimise at C for these rows, its gradient, the objective and the slack."""
+        """Return the minimised function at C for these rows, its gradient, the objective and the slack."""
         shares, width, alpha = self.shares[rows], self.width[rows], self.alpha[rows]
         sums, gradient = np.zeros((3, len(C))), np.empty_like(C)
         weights = 1 if self.mass.factors is None else self.mass.factors
@@ -201,7 +201,7 @@ class _State:
         return sums[0] + size, gradient + shrink, sums[1] + size, sums[2]
 
     def advance(self) -> Array:
-        """Evaluate one trial point of every row; returns which rows are done."""
+        """Evaluate one trial point of every row, and return which rows are done."""
         noise = 8 * np.finfo(self.design.signed.dtype).eps
         trial = self.C + self.trial[:, None] * self.direction / self.scale
         found = self.evaluate(trial)
@@ -218,7 +218,7 @@ class _State:
         return done
 
     def _accept(self, good: Array, trial: Array, value: Array, gradient: Array, objective: Array, slack: Array) -> None:
-        """Move the accepted rows and store their steps and gradient changes, in scaled coordinates."""
+        """Move the accepted rows and store their steps and gradient changes in scaled coordinates."""
         step = np.where(good[:, None], trial - self.C, 0) * self.scale
         change = np.where(good[:, None], gradient - self.gradient, 0) / self.scale
         bend = (step * change).sum(axis=1)
@@ -233,11 +233,11 @@ class _State:
         self.best[lower], self.lowest = self.C[lower], np.minimum(self.objective, self.lowest)
 
     def _multiply(self) -> Array:
-        """Update the multipliers of rows that are solved well enough; returns which rows are done.
+        """Update the multipliers of rows that are solved well enough, and return which rows are done.
 
-        A gap is the sum of the slack, the squared gradient over twice the penalty, and the correction for a free
-        intercept. If the gradient's part is small compared with the slack, the multipliers need an update. With factors
-        of 0.1 to 2 in place of 0.5, the number of passes on 36 sparse sets differs by a third.
+        A gap is the sum of the slack, the squared gradient divided by twice the penalty, and the correction for a free
+        intercept. If the gradient's term is small compared with the slack, the multipliers need an update. With factors
+        from 0.1 to 2 instead of 0.5, the number of passes on 36 sparse sets varies by a third.
         """
         penalty, steep = self.alpha[:, None] * self.design.penalized, np.abs(self.gradient)
         weights = self.mass.values.astype(np.float64)

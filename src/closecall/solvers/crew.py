@@ -1,4 +1,4 @@
-"""Threads that share a list of parts and stop together."""
+"""Threads that work through a common list of tasks and stop together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 
 class Crew:
-    """A number of threads; ``stopped`` is set when one of them fails or Ctrl-C arrives.
+    """A group of threads; ``stopped`` is set when one of them fails or when Ctrl-C is pressed.
 
     Examples
     --------
@@ -24,7 +24,7 @@ class Crew:
         self.threads, self.stopped = threads, threading.Event()
 
     def map(self, task: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
-        """Return the result for each part, in order; raise the first failure when all threads have stopped."""
+        """Return the results of all parts in order; raise the first exception once all threads have stopped."""
         if self.threads == 1 or len(parts) == 1:
             return [task(part) for part in parts]
 
@@ -39,7 +39,8 @@ class Crew:
         with ThreadPoolExecutor(min(self.threads, os.cpu_count() or 1)) as pool:  # waits for its threads
             futures = [pool.submit(work, part) for part in parts]
             try:
-                # With a timeout: a signal received by another thread does not wake this one, which must handle it.
+                # The timeout is needed because this thread must handle signals, but is not woken if another thread
+                # receives one.
                 while wait(futures, timeout=0.1).not_done:
                     pass
             except BaseException:

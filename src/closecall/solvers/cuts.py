@@ -1,9 +1,10 @@
-"""Cuts: an aggregate that selects examples is a sum of clipped losses.
+"""Cuts, which turn an aggregate that selects examples into a sum of clipped losses.
 
-At fixed edges the gradient of an aggregate is that of ``sum of clip(l, low, high)``: the slopes of the examples whose
-loss lies between the edges and none elsewhere. `close` has the window ``[T - e, T + e]``, `atk` and `maximal` ``[e,
-inf)``, `trimmed` ``(-inf, e]``, `ranked_range` and `top` ``[e1, e2]``. The counts k and m place the edges. Corners are
-rounded over a ramp: ``share(l) = ramp((l - low) / width) - ramp((l - high) / width)``, and the charge is its integral.
+If the edges are fixed, the gradient of an aggregate is the gradient of ``sum of clip(l, low, high)``, to which only the
+examples with losses between the edges contribute. `close` has the window ``[T - e, T + e]``, `atk` and `maximal` have
+``[e, inf)``, `trimmed` has ``(-inf, e]``, and `ranked_range` and `top` have ``[e1, e2]``. The counts k and m determine
+the edges. Corners are rounded over a ramp: ``share(l) = ramp((l - low) / width) - ramp((l - high) / width)``, and the
+charge is the integral of the share.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from ..objective import Problem
 from .certificate import counts
 from .kernels import pull_close, pull_largest, pull_of, pull_top
 
-#: Which losses a cut keeps, numbered as in C: those near T, those above minus the cut, or all.
+#: The losses that a cut keeps, numbered as in C: those near T, those above minus the cut, or all losses.
 CLOSE, ABOVE, ALL = range(3)
 
 
 @dataclass(frozen=True)
 class LossWindow:
-    """Losses between two edges, each smoothed by a ramp; ``spread`` states how the width grows with the cut.
+    """A window of losses between two edges, each smoothed by a ramp; ``spread`` is the ramp's growth with the cut.
 
     Examples
     --------
@@ -42,7 +43,7 @@ class LossWindow:
     spread: float = 0.0
 
     def parts(self, losses: Array) -> tuple[Array, Array, Array, Array]:
-        """Return the shares of losses (samples,), their charge, and the slopes of the rising and falling ramps."""
+        """Return the shares of losses (samples,), their charges, and the slopes of the rising and falling ramps."""
         none = np.zeros_like(losses)
         share, charge, rising, falling = np.ones_like(losses), losses, none, none
         if np.isfinite(self.low):
@@ -64,9 +65,9 @@ class LossWindow:
 class LossCut:
     """How a problem selects examples: the kind of window, and the mass k inside it.
 
-    The mass ``m`` of the largest losses is left out first: leaving out the largest gives the smallest aggregate, so
-    alternating between leaving out and solving never increases the objective. ``slack`` states how close to k the mass
-    must be, ``convex`` whether the problem is convex without them.
+    The mass ``m`` of the largest losses is left out first. This choice gives the smallest aggregate, so alternating
+    between leaving out losses and solving never increases the objective. ``slack`` states how close to k the mass must
+    be, and ``convex`` whether the problem is convex without the largest losses.
     """
 
     kind: int
@@ -77,7 +78,7 @@ class LossCut:
 
 
 def cut_of(problem: Problem, mass: Array) -> LossCut | None:
-    """Return the cut of a problem over masses (samples,); None for averages and aggregates with other selections."""
+    """Return the cut of a problem over masses (samples,), or None if its aggregate does not select by a cut."""
     aggregate, pull, total = get_aggregate(problem.aggregate), pull_of(problem.aggregate), float(mass.sum())
     k, m = counts(problem, total)
     if aggregate.is_average(k, m, total):
@@ -95,12 +96,12 @@ def cut_of(problem: Problem, mass: Array) -> LossCut | None:
 
 
 def left_out(losses: Array, mass: Array, m: float) -> Array:
-    """Return the masses (samples,) without the mass m of the largest losses; tied examples share what remains."""
+    """Return the masses (samples,) without the mass m of the largest losses; tied examples share the remainder."""
     return mass - take_smallest(-losses[None], mass, m)[0] if m > 0 else mass
 
 
 def edge_at(cut: LossCut, losses: Array, mass: Array, threshold: float) -> float:
-    """Return the cut that contains the mass k at losses (samples,), without a ramp."""
+    """Return the cut without a ramp that contains the mass k of these losses (samples,)."""
     if cut.kind == ALL:
         return np.inf
     keys = np.abs(losses - threshold) if cut.kind == CLOSE else -losses
@@ -110,7 +111,7 @@ def edge_at(cut: LossCut, losses: Array, mass: Array, threshold: float) -> float
 
 
 class Sums:
-    """Sums over rows; the sums of two sets of rows are added field by field."""
+    """Sums over rows. The sums over two sets of rows are added field by field."""
 
     def __add__(self, other: Any) -> Any:
         both = zip(vars(self).values(), vars(other).values(), strict=True)
@@ -119,12 +120,13 @@ class Sums:
 
 @dataclass(frozen=True)
 class LookSums(Sums):
-    """Sums over rows at given coordinates and a window, as needed by a stage.
+    """The sums over rows that a stage needs at given coordinates and a given window.
 
-    ``value``, ``inside`` and ``errors`` are the charge, the mass inside and the misclassified mass. ``gradient``,
-    ``sizes`` (coordinates,) and ``hessian`` are the derivatives of the charge and the sizes for damping its curvature.
-    ``grown`` is the derivative of the mass inside with respect to the cut, ``by_mass`` (coordinates,) that with respect
-    to the coordinates, and ``by_cut`` (coordinates,) that of the gradient with respect to the cut.
+    ``value``, ``inside`` and ``errors`` are the charge, the mass inside and the misclassified mass. ``gradient`` and
+    ``hessian`` are the derivatives of the charge, and ``sizes`` (coordinates,) are the sizes for damping its curvature.
+    ``grown`` is the derivative of the mass inside with respect to the cut, and ``by_mass`` (coordinates,) its
+    derivative with respect to the coordinates. ``by_cut`` (coordinates,) is the derivative of the gradient with respect
+    to the cut.
     """
 
     value: float
@@ -139,7 +141,7 @@ class LookSums(Sums):
 
 
 def add_up(rows: Any, view: Any, window: LossWindow, mass: Array) -> LookSums:
-    """Return the sums over a view of rows, see :class:`closecall.solvers.rows.LossRows`."""
+    """Return the sums over a view of rows; see :class:`closecall.solvers.rows.LossRows`."""
     share, charge, rising, falling = window.parts(view.losses)
     held, edges = mass * share, mass * (rising + falling)
     by_cut = edges * (1 + window.spread * (0.5 - share))

@@ -1,8 +1,9 @@
-"""The design: a training set in the coordinates in which every step is a division.
+"""The design: a training set in coordinates in which every step is a division.
 
 The majoriser of a problem's Hessian is ``c * X'X + alpha`` with a number c that depends on the loss and on k. In the
-eigenbasis of ``X'X`` it is diagonal for all problems at once, so one decomposition serves the whole grid. A free
-intercept is kept out of the penalty by centring X, which makes the Gram matrix block diagonal.
+eigenbasis of ``X'X``, the majorisers of all problems are diagonal, so one decomposition suffices for the whole grid. X
+is centred if the intercept is free. This makes the Gram matrix block diagonal and keeps the intercept out of the
+penalty.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from scipy.sparse.linalg import lsqr
 
 from .._names import Array
 
-#: Above this many rows *and* columns an eigenbasis costs more than it saves, and columns are scaled instead.
+#: If there are more rows *and* more columns than this, an eigenbasis costs more than it saves, and columns are scaled.
 EIGEN_LIMIT = 2048
 
 
 @dataclass(frozen=True)
 class Design:
-    """A training set in the coordinates used for the steps."""
+    """A training set in the coordinates of the steps."""
 
-    #: (samples, coordinates): rows ``-y * z``. Times coordinates they give minus the margins, times slopes a gradient.
+    #: (samples, coordinates): the rows ``-y * z``; their products with coordinates are negated margins
     signed: Any
     spectrum: Array  #: (coordinates,): a diagonal that bounds the mass-weighted Gram matrix of the rows
     penalized: Array  #: (coordinates,): 1 where alpha applies, 0 for a free intercept
@@ -40,7 +41,7 @@ class Design:
 
     @cached_property
     def across(self) -> Any:
-        """The transposed design, (coordinates, samples)."""
+        """The transposed design (coordinates, samples)."""
         return np.ascontiguousarray(self.signed.T) if isinstance(self.signed, np.ndarray) else self.signed.T
 
     @property
@@ -57,13 +58,13 @@ class Design:
         return float(np.finfo(self.signed.dtype).eps)
 
     def negative_margins(self, coordinates: Array) -> Array:
-        """Return minus the margins, (problems, samples)."""
+        """Return the negated margins (problems, samples)."""
         if sparse.issparse(self.signed):
             return np.ascontiguousarray((self.signed @ coordinates.T.astype(self.signed.dtype)).T)
         return np.matmul(coordinates.astype(self.signed.dtype, copy=False), self.across)
 
     def gradient(self, pull: Array) -> Array:
-        """Return sums (problems, coordinates) of the rows, weighted by ``pull`` (problems, samples)."""
+        """Return sums of the rows (problems, coordinates), weighted by ``pull`` (problems, samples)."""
         if not sparse.issparse(self.signed):
             return pull @ self.signed
         used = np.flatnonzero(pull.any(axis=0)) if len(pull) == 1 else np.arange(pull.shape[1])
@@ -86,7 +87,7 @@ class Design:
         return columns, intercepts - (columns @ self.mean if self.mean is not None else 0.0)
 
     def to_coordinates(self, coef: Array, intercept: Array) -> Array:
-        """Return the coordinates of given parameters; directions in which all examples are zero are dropped."""
+        """Return the coordinates of given parameters without the directions in which all examples are zero."""
         free = self.intercept == "free"
         coef = coef if self.columns is None else coef[:, self.columns]
         inner = np.column_stack([coef, intercept]) if self.intercept == "penalized" else coef
@@ -118,20 +119,21 @@ def make_design(X: Any, y: Array, masses: Array, *, fit_intercept: bool, penaliz
 
 
 def _empty(samples: int, coordinates: int, dtype: Any) -> Array:
-    # Products of a few problems are twice as fast with each coordinate contiguous, gathering examples with each example
-    # contiguous. Up to 4 million entries both layouts are kept (see Design.across), beyond that only the first.
+    # Products for a few problems are twice as fast if each coordinate is contiguous, and so is gathering if each
+    # example is contiguous. Up to 4 million entries, both layouts are kept (see Design.across); otherwise only the
+    # first.
     order: Literal["C", "F"] = "C" if samples * coordinates <= 1 << 22 else "F"
     return np.empty((samples, coordinates), dtype=dtype, order=order)
 
 
 def row_blocks(shape: tuple[int, ...], entries: int = 1 << 17) -> list[slice]:
-    """Return slices of rows with at most this many entries; the default, 1 MB in float64, stays in cache."""
+    """Return slices of rows with at most ``entries`` entries; the default, 1 MB in float64, stays in the cache."""
     size = max(1, entries // max(1, shape[1]))
     return [slice(start, min(start + size, shape[0])) for start in range(0, shape[0], size)]
 
 
 def _columns(block: Array, mean: Array | None, kind: str) -> Array:
-    """Return a block of X in float64, centred, with a column of ones if the intercept is penalised."""
+    """Return a block of X, centred and in float64, with a column of ones if the intercept is penalised."""
     block = block.astype(np.float64)
     if mean is not None:
         block -= mean
@@ -155,8 +157,8 @@ def _weighted_blocks(X: Array, mass: Array, mean: Array | None, kind: str) -> It
 def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[Array, Array]:
     """Return the eigenvalues and eigenvectors of the weighted Gram matrix.
 
-    Squaring X loses every direction 1e8 times smaller than the largest. If the Gram matrix looks ill-conditioned, a
-    blocked QR (four times slower for long X) keeps the small ones accurate.
+    The Gram matrix is inaccurate in directions that are 1e8 times smaller than the largest. If it looks
+    ill-conditioned, a blocked QR decomposition (four times slower for long X) keeps the small directions accurate.
     """
     width, smallest = X.shape[1] + (kind == "penalized"), 1e-150  # the square of anything smaller underflows
     if len(X) > width:
@@ -180,16 +182,16 @@ def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[A
 
 
 def finite(array: Array) -> Array:
-    """Return the array, or raise an error if it has overflowed, because LAPACK might then never return."""
+    """Return the array, or raise an error if it has overflowed; LAPACK might not terminate for such an array."""
     if not np.isfinite(array).all():
         raise FloatingPointError(
-            "products of features and weights leave the float range; scale the features (StandardScaler) or the weights"
+            "products of features and weights exceed the float range; scale the features (StandardScaler) or the weights"
         )
     return array
 
 
 def _scaled_design(X: Any, y: Array, masses: Array, bound: Array, kind: str, dtype: Any) -> Design:
-    """A design whose coordinates are the columns; their squared norms are scaled up to bound the Gram matrix."""
+    """Return a design with the columns as coordinates and their squared norms increased to bound the Gram matrix."""
     ones, columns, features = np.ones((X.shape[0], 1)), None, X.shape[1]
     if sparse.issparse(X):
         used = np.flatnonzero(np.bincount(X.indices, minlength=features))
@@ -213,7 +215,7 @@ def _scaled_design(X: Any, y: Array, masses: Array, bound: Array, kind: str, dty
 
 
 def _scaling(signed: Any, squares: Array, mass: Array) -> float:
-    """Return the largest eigenvalue of the Gram matrix scaled to a unit diagonal, by power iteration."""
+    """Return the largest eigenvalue of the Gram matrix with a unit diagonal, found by power iteration."""
     scale, value, across = 1 / np.sqrt(squares), 1.0, signed.T
     vector = np.random.default_rng(0).random(len(squares)) + 0.5
     for _ in range(30):
@@ -226,7 +228,7 @@ def _scaling(signed: Any, squares: Array, mass: Array) -> float:
 
 
 def least_squares_start(design: Design, folds: Sequence[int]) -> Array:
-    """Return the minimum-norm least-squares solutions of some folds for y = +-1, (folds, coordinates)."""
+    """Return the minimum-norm least-squares solutions (folds, coordinates) of some folds for y = +-1."""
     starts = np.zeros((len(folds), design.rank))
     whole = len(design.masses) == 1 and design.basis is not None
     for fold, mass in enumerate(design.masses[list(folds)]):
@@ -244,9 +246,9 @@ def least_squares_start(design: Design, folds: Sequence[int]) -> Array:
 
 
 def merge_duplicates(X: Any, y: Array, masses: Array) -> tuple[Any, Array, Array]:
-    """Merge identical (x, y) rows and sum their masses, if that at least halves the rows.
+    """Merge identical (x, y) rows and sum their masses if this at least halves the number of rows.
 
-    Identical rows must tie, but a blocked product may give them different last bits; merged, they cannot differ.
+    Identical rows must tie, but a blocked product may give them different last bits. Merged rows cannot differ.
     """
     if sparse.issparse(X) or X.shape[0] < 3 or X.shape[1] == 0:
         return X, y, masses

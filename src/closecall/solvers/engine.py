@@ -1,6 +1,6 @@
-"""Solve selections along paths of cuts: which problems share a path, its starts, the end kept, and its certificate.
+"""Solve selections along paths of cuts: share paths among problems, and choose starts, ends and certificates.
 
-On many rows, paths begin on a sample, and the last edges are placed on all rows.
+If there are many rows, paths begin on a sample, and only their last edges are determined on all rows.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from .rows import DenseRows
 from .stages import EXACT, NEAR, RAMP, STAGE, TOL, Spot, Walk
 from .starts import STREAM, start_masses, starts_for
 
-#: The number of rows from which paths begin on a sample, and the size of the sample.
+#: The number of rows above which paths begin on a sample, and the size of the sample.
 FROM_ROWS, SAMPLED = 12_000, 6_000
 
 
 @dataclass(frozen=True)
 class Ends:
-    """Where the paths of some problems ended: coef (problems, features), the rest (problems,).
+    """The ends of the paths of some problems: coef is (problems, features), and the other arrays are (problems,).
 
-    Gaps are NaN if not requested, infinite if there is no certificate.
+    Gaps are NaN if they were not requested, and infinite if there is no certificate.
     """
 
     coef: Array
@@ -46,8 +46,8 @@ class Ends:
 def serves(X: Any, problem: Problem, mass: Array) -> bool:
     """Return whether a path solves a problem over masses (samples,).
 
-    The problem must select by a cut, on dense rows with few columns. On many rows it must also be close-k with a smooth
-    loss (:mod:`closecall.solvers.many`).
+    The problem must select by a cut, and the rows must be dense with few columns. If there are many rows, it must also
+    be a close-k problem with a smooth loss (:mod:`closecall.solvers.many`).
     """
     if sparse.issparse(X) or X.shape[1] >= LARGEST_RANK:
         return False
@@ -59,11 +59,12 @@ def serves(X: Any, problem: Problem, mass: Array) -> bool:
 class Engine:
     """Problems on rows X (samples, features) with labels y in {-1, +1} and masses (folds, samples).
 
-    Close-k problems of one (loss, fold, alpha) are points on one path, whose stages take at most ``stage`` steps.
-    Further starts use random masses, determined by the hashes ``words`` (samples,) of the rows; the end with the fewest
-    errors is kept. Other selections begin at the average. By default, ``n_starts`` is as large as the number of rows
-    allows. ``rough`` ends suffice for the first round of a search. ``known`` holds standardised rows and the masses of
-    starts, which the calls of a search share; it is filled in when needed.
+    Close-k problems with the same loss, fold and alpha are points on one path, whose stages take at most ``stage``
+    steps. Further starts use random masses, which are determined by the hashes ``words`` (samples,) of the rows. The
+    end with the fewest errors is kept. Other selections begin at the average. By default, ``n_starts`` is as large as
+    the number of rows allows. With ``rough``, the ends are only precise enough for the first round of a search.
+    ``known`` stores standardised rows and the masses of starts, which the calls of a search share, once they have been
+    computed.
     """
 
     X: Array
@@ -79,7 +80,7 @@ class Engine:
     known: dict[Any, Any] = field(default_factory=dict)
 
     def solve(self, problems: Sequence[Problem], fold_of: Array, tol: float | None = None) -> Ends:
-        """Follow the paths of all problems, and certify their ends if a ``tol`` is given.
+        """Follow the paths of all problems, and certify their ends if ``tol`` is given.
 
         Examples
         --------
@@ -102,10 +103,10 @@ class Engine:
         return Ends(*(np.array(part) for part in zip(*found, strict=True)))
 
     def paths(self, problems: Sequence[Problem], fold_of: Array, tol: float | None) -> Ends:
-        """Follow paths, which begin on a sample if there are many rows."""
+        """Follow the paths of problems, beginning on a sample if there are many rows."""
         rows = self.rows(slice(None))
         selections = [Selection(self, rows, *each) for each in zip(problems, fold_of.tolist(), strict=True)]
-        # Which end of few rows has the fewest errors is not known before its ramps are narrow.
+        # For few rows, the end with the fewest errors is known only once its ramps are narrow.
         keep = 3 if tol is not None and len(self.y) <= 5000 else 1
         candidates = iter(self._candidates([each for each in selections if each.cut.kind == CLOSE], keep))
         found = [
@@ -115,7 +116,7 @@ class Engine:
         return Ends(*rows.to_parameters(c), looks, errors, gap)
 
     def rows(self, some: Any) -> DenseRows:
-        """Return all rows, or those of the sample."""
+        """Return all rows or the rows of the sample."""
         key = isinstance(some, slice)
         if key not in self.known:
             mass = self.masses.max(axis=0)[some]
@@ -123,7 +124,7 @@ class Engine:
         return self.known[key]
 
     def start_masses(self, some: Any, fold: int, starts: int) -> list[Array]:
-        """Return the masses (samples,) of each start of a fold, on all rows or the sample."""
+        """Return the masses (samples,) of each start of a fold, for all rows or for the sample."""
         key = isinstance(some, slice), fold, starts
         if key not in self.known:
             self.known[key] = [*start_masses(self.X[some], self.masses[fold][some], self.words[some], starts)]
@@ -152,8 +153,8 @@ class Engine:
             if not get_loss(loss).convex:
                 begin = averages(rows, loss, masses, alpha)
             tasks += [PathTask(loss, run, masses[0], alpha, falling, c) for run, c in zip(masses, begin, strict=True)]
-        # Looser stages suffice while starts compete. On three PMLB sets and five alphas with one start, 1e-3 had up to
-        # half a per cent more errors than 1e-5 with three quarters of the evaluations, 1e-2 up to 4 % more with two
+        # A loose tolerance suffices while starts compete. On three PMLB sets and five alphas with one start, 1e-3 gave
+        # up to 0.5 % more errors than 1e-5 with three quarters of the evaluations; 1e-2 gave up to 4 % more with two
         # fifths.
         tol = 1e-2 if self.rough else 1e-3
         ends = follow(rows, tasks, stage=self.stage, threads=self.threads, tol=tol, near=0.25)
@@ -191,7 +192,7 @@ class Selection:
         return walk_on(rows, self.problem.alpha * self.rows.penalized, self.engine.stage, tol)
 
     def close(self, ends: list[Spot], looks: int, tol: float | None) -> Found:
-        """Keep the end of a close selection with the fewest errors, then the smallest gap."""
+        """Return the best end of a close selection: the one with the fewest errors and then the smallest gap."""
         if tol is None:
             walk, end = self.walk(EXACT), ends[0]
             if not self.engine.rough:
@@ -211,7 +212,7 @@ class Selection:
         return *found[best], wrong[best], looks
 
     def other(self, tol: float | None) -> Found:
-        """Solve any other selection from the average of each start (one if convex); keep the lowest objective."""
+        """Solve any other selection from the averages of its starts (one if convex), and return the best end."""
         starts = self.engine.n_starts or starts_for(len(self.mass), len(self.rows.across))
         starts = 1 if self.cut.convex and not self.cut.m else starts
         masses = self.engine.start_masses(slice(None), self.fold, starts)
@@ -227,14 +228,14 @@ class Selection:
         return end, gap if tol else np.nan, self.errors(end), looks
 
     def finished(self, c: Array, tol: float) -> tuple[Array, float, int]:
-        """Certify coordinates near c, if possible; return them with their gap and the number of evaluations."""
+        """Return coordinates near c, certified if possible, with their gap and the number of evaluations."""
         if self.problem.alpha == 0:  # nothing bounds the objective
             return c, np.inf, 0
         walk = self.walk()
         return *finish(walk, c, self.cut, tol), walk.looks
 
     def value(self, c: Array) -> float:
-        """Return the objective, computed with the aggregate's own weights."""
+        """Return the objective with the aggregate's own weights."""
         margins, inside = self.rows.margins(self.problem.loss, self.mass).exact_margins(c), self.mass > 0
         penalty = 0.5 * self.problem.alpha * float((self.rows.penalized * c**2).sum())
         return aggregate_value(self.problem, margins[inside], mass=self.mass[inside]) + penalty
@@ -260,9 +261,9 @@ class Selection:
 
 
 def ranked(spots: list[Spot]) -> list[Spot]:
-    """Return the distinct ends of paths, sorted by errors, then by the value at their cut."""
+    """Return the distinct ends of paths, sorted by errors and then by the value at their cut."""
     errors, values = (
-        # Relative to the largest: masses have any unit, and rounding must not decide the order.
+        # Values are relative to the largest, because masses may have any unit and rounding must not decide the order.
         np.round(part / max(part.max(), 1e-300), digits).tolist()
         for part, digits in (
             (np.array([spot.errors for spot in spots]), 9),
@@ -275,7 +276,7 @@ def ranked(spots: list[Spot]) -> list[Spot]:
 
 
 def polish(engine: Engine, problems: list[Problem], fold_of: Array, coef: Array, intercept: Array, tol: float) -> Array:
-    """Move ends of other runs to certified points, in place; return their gaps, infinite without a certificate."""
+    """Move the ends of other runs to certified points in place; return their gaps (infinite if not certified)."""
     rows, gaps = engine.rows(slice(None)), np.full(len(problems), np.inf)
     ends = rows.to_coordinates(coef, intercept)
     for place, (problem, fold) in enumerate(zip(problems, fold_of.tolist(), strict=True)):

@@ -1,20 +1,21 @@
-"""Certified points of close-k on many rows, by a flow.
+"""Certified solutions of close-k problems on many rows, found by following a flow.
 
-On many rows the penalty per example is small and scores are large: most losses inside the cut are tiny, and a ramp as
-wide as a share of the cut would reach all correct rows. Below T the width of the ramp is therefore measured in
-logarithms of losses (times T, so that both agree at T). The unknown is the *place*, minus the logarithm of the smallest
-selected loss. The gradient must be zero and the weights must sum to k; these equations are solved by following a flow.
-Its steps are those of an implicit Euler scheme in the metric of the curvature (pseudo-transient continuation). They
-become longer as the gradient falls, and are limited where the selection changes with the coordinates and there is
-little curvature. On 10^5 x 20 with k = 0.1 and alpha = 1 this takes 0.03 s; the stages of
-:mod:`closecall.solvers.stages` at fixed cuts need 5 s and leave no certificate.
+If there are many rows, the penalty per example is small and scores are large. Most losses inside the cut are then tiny,
+and a ramp with a width in proportion to the cut would reach all correctly classified rows. Below T, the width of the
+ramp is therefore measured in logarithms of losses (multiplied by T, so that both scales agree at T). The unknowns are
+the coordinates and the *place*, the negated logarithm of the smallest selected loss. The gradient must be zero and the
+weights must sum to k. These equations are solved by following a flow. Its steps are those of an implicit Euler scheme
+in the metric of the curvature (pseudo-transient continuation). They become longer as the gradient decreases, and are
+limited where the selection changes with the coordinates and the curvature is low. On 10^5 x 20 data with k = 0.1 and
+alpha = 1, this takes 0.03 s, whereas the stages of :mod:`closecall.solvers.stages` at fixed cuts take 5 s and produce
+no certificate.
 
-A point is certified for the weights of a ramp so narrow that it changes no loss by more than ``tol`` times their mean.
-Tangents may touch anywhere. They touch where a Newton step with these weights would end, so the gap is about the gain
-of that step, and with many rows the point of a wide ramp is certified at once.
+A point is certified with the weights of a ramp that is so narrow that it changes no loss by more than ``tol`` times the
+mean loss. The tangents may touch at any point. They touch where a Newton step with these weights would end, so the gap
+is about the gain of that step. If there are many rows, even the point of a wide ramp is certified at once.
 
-Rows near the window are gathered if there is room. The certificate always covers all rows, and would reveal a missing
-one.
+Rows near the window are gathered if there is memory for them. The certificate always covers all rows, so a missing row
+would be noticed.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ PLACES = -5.0, 600.0  # the range in which the place is searched
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a flow: coordinates, ramp, sums, the distance from stationarity, and where tangents touch."""
+    """A point of a flow: its coordinates, ramp, sums and distance from stationarity, and where its tangents touch."""
 
     c: Array
     ramp: Ramp
@@ -50,10 +51,10 @@ class Point:
 
 @dataclass
 class Flow:
-    """One close-k problem with a smooth loss, on :class:`ManyRows` or on remote rows with the same methods.
+    """A close-k problem with a smooth loss on :class:`ManyRows`, or on remote rows with the same methods.
 
-    ``penalty`` is (coordinates,). ``metric`` (coordinates, coordinates) gives the mean square by which a move of the
-    coordinates changes the margins. ``gathers`` states whether the rows near the window may be gathered in one place.
+    ``penalty`` is (coordinates,). ``metric`` (coordinates, coordinates) gives the mean squared change of the margins
+    when the coordinates change. ``gathers`` states whether the rows near the window may be gathered in one place.
     """
 
     rows: Any
@@ -68,7 +69,7 @@ class Flow:
     local: Any = field(default=None, init=False)
 
     def run(self, c: Array, ramp: Ramp) -> Point | None:
-        """Return a certified point, near c if there is one for the first ramp."""
+        """Return a certified point or None, starting at c with the given ramp."""
         narrowing, gentler, enough = NARROWING, 0, ROUGH * self.tol
         point = self.stage(c, ramp, NEARBY, enough)
         if point is None and ramp[1] < WIDEST:
@@ -87,7 +88,7 @@ class Flow:
         return None
 
     def certified(self, point: Point, width: float) -> Point | None:
-        """Return the same point with weights of a narrow ramp that sum to k, if these certify it on all rows."""
+        """Return the same point with weights of a narrow ramp that sum to k if they certify it on all rows, or None."""
         touch, ramp = None, (self.placed(point, width), width)
         for _ in range(4):  # the tangents touch at c, then where Newton steps lead
             end = self.see(point.c, ramp, touch)
@@ -123,13 +124,13 @@ class Flow:
         return hint
 
     def narrowed(self, point: Point, width: float, enough: float) -> Point | None:
-        """Return the stationary point of a narrower ramp, from that of a wider one."""
+        """Return the stationary point of a narrower ramp, starting from the point of a wider ramp."""
         return self.stage(point.c, (self.placed(point, width), width), 1e3, enough)
 
     def stage(self, c: Array, ramp: Ramp, time: float, enough: float) -> Point | None:
-        """Return the stationary point of one ramp, whose residual is small enough; ``time`` is that of the first step.
+        """Return a stationary point of one ramp with a residual of at most ``enough``; the first step takes ``time``.
 
-        A step that quadruples the residual is undone and its time shortened.
+        A step that more than quadruples the residual is undone and repeated with a shorter time.
         """
         best, inverse, here = None, 1.0, self.see(c, ramp, None)
         for _ in range(60):
@@ -150,7 +151,7 @@ class Flow:
         return None
 
     def see(self, c: Array, ramp: Ramp, touch: Array | None, whole: bool = False) -> Point:
-        """Evaluate all rows if ``whole``, else only the gathered ones if no other row can have entered the window."""
+        """Return a point, evaluated on all rows if ``whole``, otherwise only on those near the window if possible."""
         rows = self.rows if whole or not self.gathers else self._gathered(c, ramp)
         self.looks += 1
         sums = rows.flow(c, ramp, touch)
@@ -163,10 +164,10 @@ class Flow:
         low, high = margins_of(get_loss(self.rows.name), ramp)
         if self.center is not None:
             spare, move = min(low - self.reach[0], self.reach[1] - high), c - self.center
-            # A change of scale alone moves a row in proportion to its margin.
+            # If only the scale of the coordinates changes, every margin changes in proportion to itself.
             along = float(self.center @ self.metric @ move) / max(self.length(self.center) ** 2, 1e-300)
             scaled = abs(along) * max(abs(self.reach[0]), abs(self.reach[1]))
-            # Of the rest, single margins move by up to about four times the root mean square.
+            # The remaining change of a single margin is at most about four times the root mean square.
             if scaled + 4.0 * self.length(move - along * self.center) <= spare:
                 return self.local
         beyond = 0.25 * max(high - low, 1.0)
@@ -185,7 +186,7 @@ class Flow:
         return max(point.sums.value + 0.5 * float(self.penalty @ point.c**2), 1e-300)
 
     def gap(self, point: Point) -> float:
-        """Return the gap for the weights, as a share of the objective; infinite if they do not sum to k."""
+        """Return the gap with the weights as a share of the objective, or infinity if the weights do not sum to k."""
         if abs(point.sums.held - self.k) > 1e-5 * self.k:
             return np.inf
         value = self.value(point)
@@ -200,10 +201,10 @@ class Flow:
         return float(np.sqrt(max(float(move @ self.metric @ move), 0.0)))
 
     def _step(self, point: Point, inverse: float) -> tuple[Array, float]:
-        """Return an implicit step of the flow: changes of the coordinates and of the place.
+        """Return an implicit step of the flow: the changes of the coordinates and of the place.
 
-        It moves the margins by at most half their size and the place by at most a quarter of its own; these sizes count
-        as at least 1 and 4.
+        The step changes the margins by at most half their size, which counts as at least 1. It changes the place by at
+        most a quarter of its size, which counts as at least 4.
         """
         sums, held, missing = point.sums, self.held(point.sums), point.sums.held - self.k
         right, matrix = sums.gradient + self.penalty * point.c, held
@@ -213,7 +214,7 @@ class Flow:
         right = right - sums.by_place * (missing / sums.mass_by_place)
         if not np.isfinite(matrix).all():
             return np.full(len(right), np.nan), 0.0
-        # Where the flow grows, its own rate would lead backwards. A step that holds the selection has rate 1.
+        # In directions in which the flow grows, its rate would lead backwards. With a fixed selection, the rate is 1.
         rates, directions = np.linalg.eig(_solved(held, matrix))
         rates = np.abs(rates.real) + 1j * rates.imag + max(inverse, 0.12)
         move = -(directions @ (_solved(directions, _solved(held, right)) / rates)).real
@@ -231,7 +232,7 @@ def _solved(matrix: Array, right: Array) -> Array:
 
 
 def place_of(threshold: float, losses: Array, mass: Array, k: float, width: float, hint: float = 0.0) -> float | None:
-    """Return the place at which the weights of losses (samples,) sum to k; None if k reaches beyond twice T.
+    """Return the place at which the weights of losses (samples,) sum to k, or None if losses above 2 * T are needed.
 
     Examples
     --------

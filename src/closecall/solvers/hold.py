@@ -1,8 +1,8 @@
-"""Minimise aggregates that do not select by a cut, by fixing their weights repeatedly.
+"""Minimise aggregates that do not select by a cut, by repeatedly fixing their weights.
 
-The weighted average is minimised, then the weights are updated. A fixed point is optimal for its own weights, which is
-the certificate. An objective with a gradient everywhere, such as a tilted loss or a smoothed superquantile, is
-minimised directly first.
+The weighted average is minimised, and then the weights are updated. A fixed point is optimal for its own weights, which
+certifies it. An objective that is differentiable everywhere, such as a tilted loss or a smoothed superquantile, is
+first minimised directly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHARP = 1e-12  # the width over which kinks are rounded when weights are judged
 
 
 def hold(rows: Any, problem: Problem, penalty: Array, c: Array, tol: float) -> tuple[Array, float]:
-    """Return the best of at most 30 rounds from coordinates c, and its gap."""
+    """Return the best coordinates of at most 30 rounds that start from c, and their gap."""
     mass, walk = rows.mass, Walk(rows, penalty)
     if get_aggregate(problem.aggregate).excess is not None and not get_loss(problem.loss).kinks:
         c = descend_smooth(rows, problem, penalty, c)
@@ -44,7 +44,7 @@ def hold(rows: Any, problem: Problem, penalty: Array, c: Array, tol: float) -> t
 
 
 def weigh(rows: Any, problem: Problem, penalty: Array, c: Array) -> tuple[Array, float]:
-    """Return the aggregate's own weights (samples,) at given coordinates, and the gap with these weights fixed."""
+    """Return the aggregate's own weights (samples,) at given coordinates, and the gap for these fixed weights."""
     aggregate, losses = get_aggregate(problem.aggregate), rows.plain_losses(c)
     k, m = (np.asarray(count) for count in counts(problem, float(rows.mass.sum())))
     weights = aggregate.weigh(losses[None], rows.mass, rows.threshold, k, m)[0]
@@ -56,7 +56,7 @@ def weigh(rows: Any, problem: Problem, penalty: Array, c: Array) -> tuple[Array,
 
 
 def descend_smooth(rows: Any, problem: Problem, penalty: Array, start: Array) -> Array:
-    """Return the result of L-BFGS from a start, never worse than the start."""
+    """Return the result of L-BFGS from a start, or the start itself if that is better."""
     aggregate = get_aggregate(problem.aggregate)
     k, m = (np.asarray(count) for count in counts(problem, float(rows.mass.sum())))
 

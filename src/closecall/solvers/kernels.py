@@ -1,8 +1,8 @@
-"""The hot functions: from minus the margins to gradients, one block of problems at a time.
+"""The most expensive functions, which compute gradients from negated margins for one block of problems at a time.
 
-A block is a few rows (problems) of one loss, one kind of aggregate and one fold, small enough to stay in cache. Arrays
-are overwritten where possible. Measured on one AVX-512 core in float32, per element: `np.exp` 0.5 ns, `np.partition`
-1.6 (one place for all rows), `np.sort` 3, `scipy.special.expit` 8.
+A block consists of a few rows (problems) with the same loss, kind of aggregate and fold, and is small enough to stay in
+the cache. Arrays are overwritten where possible. On one AVX-512 core in float32, `np.exp` takes 0.5 ns per element,
+`np.partition` 1.6 ns (with the same position for all rows), `np.sort` 3 ns and `scipy.special.expit` 8 ns.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ..aggregates import Aggregate, get_aggregate
 from ..losses import get_loss
 from .design import Design
 
-#: Where k is at most 1 / GATHER of the examples, gathering them beats a product with all rows.
+#: If k is at most 1 / GATHER of the examples, gathering them is faster than a product with all rows.
 GATHER = 40
-#: Minus margin beyond which a logistic key grows in proportion to it; pull.c has the same number.
+#: The negated margin beyond which a logistic key grows in proportion to it; pull.c uses the same number.
 STEEP = 60.0
 
 
 @dataclass(frozen=True)
 class Mass:
-    """The sample weights of a fold: all ones, zeros and ones, or general."""
+    """The sample weights of a fold, which are all ones, zeros and ones, or arbitrary."""
 
     values: Array
     unit: bool
@@ -40,7 +40,7 @@ class Mass:
 
 
 def make_mass(values: Array, dtype: type) -> Mass:
-    """Classify sample weights (samples,) once, for every step."""
+    """Classify sample weights (samples,) once for all steps."""
     zero = values == 0
     unit = bool((values[~zero] == 1).all())
     return Mass(values.astype(dtype), unit, zero if unit and zero.any() else None, float(values.sum()))
@@ -99,7 +99,7 @@ def closeness(loss: str) -> tuple[Key, Finish]:
 
 
 def minus_slope(loss: str, negative: Array) -> Array:
-    """Return minus the slope of the loss, possibly in place."""
+    """Return the negated slopes of the loss, possibly in place."""
     return _minus_logistic_slope(negative) if get_loss(loss).likelihood else -get_loss(loss).slope(-negative)
 
 
@@ -107,7 +107,7 @@ def minus_slope(loss: str, negative: Array) -> Array:
 
 
 def _edges(keys: Array, places: Array) -> tuple[Array, Array]:
-    """Return the ``places``-th smallest key of each row (0-based), (problems, 1), and whether the next one ties."""
+    """Return the smallest key with 0-based rank ``places`` in each row (problems, 1), and whether the next key ties."""
     rows, samples = np.arange(len(keys)), keys.shape[1]
     if samples <= 640:  # below, a complete sort is faster: it serves rows of different k in one call
         ordered = np.sort(keys, axis=1)
@@ -133,10 +133,10 @@ def _weighted_edges(keys: Array, mass: Array, k: Array) -> Array:
 
 
 def select(keys: Array, k: Array, mass: Mass) -> Array:
-    """Return weights of the mass k with the smallest keys; ties share it (boolean if every weight is 0 or 1).
+    """Return weights that select the mass k with the smallest keys (Boolean if every weight is 0 or 1).
 
-    The fast version of :func:`closecall.aggregates.take_smallest`. Keys (problems, samples) are overwritten outside a
-    fold; k (problems,) is positive.
+    This is a fast version of :func:`closecall.aggregates.take_smallest`. The keys (problems, samples) of examples
+    outside the fold are overwritten, and k (problems,) must be positive.
     """
     if not mass.unit:
         edges = _weighted_edges(keys, mass.values, k)
@@ -163,7 +163,7 @@ def select(keys: Array, k: Array, mass: Mass) -> Array:
 
 
 def _ranked_weights(keys: Array, k: Array, m: Array, mass: Mass) -> Array:
-    """Return weights of the ranks m to k, counted from the smallest key."""
+    """Return weights that select the ranks m to k, counted from the smallest key."""
     weights, some = select(keys, k, mass), np.flatnonzero(m > 0)
     if some.size:
         weights = weights.astype(keys.dtype)
@@ -172,7 +172,7 @@ def _ranked_weights(keys: Array, k: Array, m: Array, mass: Mass) -> Array:
 
 
 def _top_weights(keys: Array, k: Array, mass: Mass) -> Array:
-    """One unit of weight, shared by the examples tied at the k-th smallest key (see aggregates._top)."""
+    """Return one unit of weight, shared by the examples that tie for the k-th smallest key (see aggregates._top)."""
     if mass.unit:
         if mass.outside is not None:
             keys[:, mass.outside] = np.inf
@@ -187,7 +187,7 @@ def _top_weights(keys: Array, k: Array, mass: Mass) -> Array:
 
 
 def _plain_weights(aggregate: Aggregate, losses: Array, threshold: float, k: Array, m: Array, mass: Mass) -> Array:
-    """Return weights by the aggregate's definition, which has one k and m: one problem at a time if they differ."""
+    """Return weights by the aggregate's definition, for one problem at a time if k or m differ between problems."""
     values, losses = mass.values.astype(np.float64), losses.astype(np.float64)
     same = (k == k[0]).all() and (m == m[0]).all()
     parts = [slice(None)] if same else [slice(row, row + 1) for row in range(len(k))]
@@ -197,7 +197,7 @@ def _plain_weights(aggregate: Aggregate, losses: Array, threshold: float, k: Arr
 
 
 def weigh(aggregate: str, losses: Array, threshold: float, k: Array, m: Array, mass: Mass) -> Array:
-    """Return weights of losses (problems, samples): a fast :meth:`closecall.aggregates.Aggregate.weights`."""
+    """Return the weights of losses (problems, samples), as :meth:`closecall.aggregates.Aggregate.weights` does."""
     pull = PULLS.get(aggregate)
     if pull is pull_all:
         return np.broadcast_to(mass.values, losses.shape)
@@ -216,7 +216,7 @@ Pull = Callable[[Design, str, Array, Array, Array, Mass], Array]
 
 
 def _apply(design: Design, weights: Array, raw: Array, finish: Finish, k: Array) -> Array:
-    """Return the gradient of the weighted losses; if few examples are selected, only these are multiplied."""
+    """Return the gradient of the weighted losses; if few examples are selected, multiply only these."""
     samples, count = raw.shape[1], int(k[0])
     few = weights.dtype == np.bool_ and count * GATHER <= samples and isinstance(design.signed, np.ndarray)
     if not few or (k != count).any():
@@ -227,13 +227,13 @@ def _apply(design: Design, weights: Array, raw: Array, finish: Finish, k: Array)
 
 
 def pull_all(design: Design, loss: str, negative: Array, k: Array, m: Array, mass: Mass) -> Array:
-    """``average``: every example pulls by its own slope."""
+    """Return the gradient of ``average``, to which every example contributes its slope."""
     pull = minus_slope(loss, negative)
     return design.gradient(pull if mass.factors is None else pull * mass.factors)
 
 
 def pull_close(design: Design, loss: str, negative: Array, k: Array, m: Array, mass: Mass) -> Array:
-    """``close``: the k examples whose loss is nearest the threshold."""
+    """Return the gradient of ``close``, which uses the k examples with losses nearest the threshold."""
     key, finish = closeness(loss)
     keys, raw = key(negative)
     return _apply(design, select(keys, k, mass), raw, finish, k)
@@ -246,22 +246,22 @@ def pull_largest(design: Design, loss: str, negative: Array, k: Array, m: Array,
 
 
 def pull_top(design: Design, loss: str, negative: Array, k: Array, m: Array, mass: Mass) -> Array:
-    """``top``: only the k-th largest loss."""
+    """Return the gradient of ``top``, which uses only the k-th largest loss."""
     weights = _top_weights(_rank_keys(loss, negative), k, mass)
     return _apply(design, weights, negative, partial(minus_slope, loss), np.ones(len(k)))
 
 
 def _rank_keys(loss: str, negative: Array) -> Array:
-    """Return keys that grow as the loss falls: margins where the loss is strictly decreasing, otherwise negated losses.
+    """Return keys that grow as the loss falls: margins if the loss decreases strictly, otherwise negated losses.
 
-    Where the loss is flat, examples tie but have no pull.
+    Examples on a flat part of the loss tie, but their slopes are zero.
     """
     margins, known = -negative, get_loss(loss)
     return margins if known.falls is not None else np.negative(known.value(margins)).astype(negative.dtype)
 
 
 def pull_of(name: str) -> Pull:
-    """Return the gradient function of an aggregate, from :data:`PULLS` or by the aggregate's definition."""
+    """Return the gradient function of an aggregate from :data:`PULLS`, or one that uses the aggregate's definition."""
     if name in PULLS:
         return PULLS[name]
     aggregate = get_aggregate(name)
@@ -276,7 +276,7 @@ def pull_of(name: str) -> Pull:
     return pull
 
 
-#: The pulls of aggregates that have a fast one.
+#: The gradient functions of aggregates that have a fast one.
 PULLS: dict[str, Pull] = {
     "average": pull_all,
     "maximal": pull_largest,

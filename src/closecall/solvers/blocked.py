@@ -62,10 +62,9 @@ class KeySums(Sums):
 
 @dataclass
 class ManyRows:
-    """Rows X (samples, features) with the loss ``name``, read block by block in their own type, never copied as a
-    whole.
+    """Rows X (samples, features) with the loss ``name``, which are read in blocks and never copied as a whole.
 
-    Signs (samples,) are -1 or +1.
+    The signs (samples,) are -1 or +1.
 
     Examples
     --------

@@ -258,7 +258,7 @@ class _State:
         return (gap <= enough) | (self.idle >= 10)
 
     def turn(self, rows: Array) -> None:
-        """Return new directions for ``rows`` by the two-loop recursion (Nocedal 1980), each with its own memory."""
+        """Set new directions for ``rows`` by the two-loop recursion (Nocedal 1980), using each row's own memory."""
         scaled, newest, size = self.gradient / self.scale, self.newest, len(self.inverse)
         vector, coefficients = scaled.copy(), []
         order = [slot for age in range(size) if self.inverse[slot := (newest - age) % size].any()]

@@ -185,7 +185,7 @@ def finite(array: Array) -> Array:
     """Return the array, or raise an error if it has overflowed; LAPACK might not terminate for such an array."""
     if not np.isfinite(array).all():
         raise FloatingPointError(
-            "products of features and weights exceed the float range; scale the features (StandardScaler) or the weights"
+            "products of features and weights overflow; scale the features (StandardScaler) or the weights"
         )
     return array
 

@@ -245,7 +245,7 @@ class Selection:
         return float(((c @ self.rows.across >= 0)[: len(self.mass)] * self.mass).sum())
 
     def polish(self, c: Array, tol: float) -> tuple[Array, float]:
-        """Move the end of another run to a certified point; without one, or with a worse one, the gap is infinite."""
+        """Move the end of another run to a certified point; the gap is infinite if none is found or it is worse."""
         if self.cut is None:
             penalty = self.problem.alpha * self.rows.penalized
             return hold(self.rows.margins(self.problem.loss, self.mass), self.problem, penalty, c, tol)

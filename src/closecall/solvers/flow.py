@@ -160,7 +160,7 @@ class Flow:
         return replace(found, residual=decrement / self.value(found) + ((sums.held - self.k) / self.k) ** 2)
 
     def _gathered(self, c: Array, ramp: Ramp) -> Any:
-        """Return the rows near the window, gathered again if margins may have moved by more than the spare width."""
+        """Return the rows near the window; gather them again if margins may have changed too much."""
         low, high = margins_of(get_loss(self.rows.name), ramp)
         if self.center is not None:
             spare, move = min(low - self.reach[0], self.reach[1] - high), c - self.center

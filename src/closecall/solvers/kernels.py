@@ -84,7 +84,7 @@ def _hinge_key(negative: Array) -> tuple[Array, Array]:
 
 
 def closeness(loss: str) -> tuple[Key, Finish]:
-    """For a loss: minus margins -> (key that grows with abs(l - T), raw), and raw -> minus slope."""
+    """Return functions: negated margins -> (keys that grow with abs(l - T), raw), and raw -> negated slopes."""
     item = get_loss(loss)
     finish: Finish = partial(minus_slope, loss)
     known: dict[str, tuple[Key, Finish]] = {
@@ -240,7 +240,7 @@ def pull_close(design: Design, loss: str, negative: Array, k: Array, m: Array, m
 
 
 def pull_largest(design: Design, loss: str, negative: Array, k: Array, m: Array, mass: Mass) -> Array:
-    """``atk``, ``maximal``, ``ranked_range``, ``trimmed``: the losses ranked m+1..k."""
+    """Return the gradient of ``atk``, ``maximal``, ``ranked_range`` or ``trimmed``, from the losses ranked m+1..k."""
     weights = _ranked_weights(_rank_keys(loss, negative), k, m, mass)
     return _apply(design, weights, negative, partial(minus_slope, loss), k)
 

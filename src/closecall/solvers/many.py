@@ -1,7 +1,7 @@
-"""Solve problems on many rows, in memory or elsewhere, starting from the end of a path on a sample.
+"""Solve problems on many rows, in memory or on other machines, starting from the end of a path on a sample.
 
-Passes over all rows are the main cost, so there are few of them. The path is followed on a sample of the rows by
-:mod:`closecall.solvers.engine`, and its end moves to a stationary point of all rows by :mod:`closecall.solvers.flow`.
+Passes over all rows are the main cost, so only a few are made. :mod:`closecall.solvers.engine` follows the path on a
+sample of the rows, and :mod:`closecall.solvers.flow` moves its end to a stationary point for all rows.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from .narrow import NARROWING
 from .newton import LARGEST_RANK
 from .standard import Standard, standards
 
-FROM_ROWS = 80_000  # the number of rows from which problems are solved this way
-LEAST = 16_000  # the least number of rows of the second, larger sample, which brings the start near cheaply
+FROM_ROWS = 80_000  # the smallest number of rows for which problems are solved this way
+LEAST = 16_000  # the smallest size of the second, larger sample, which cheaply brings the start close to the end
 SEARCHED = 1e-2  # the tolerance if no certificate is requested, as in a search
-#: A certified end is kept if its errors, as a share of the mass (other selections: costs), exceed the best by at most
-#: this. On 25 PMLB sets (100 close-k fits) 91 % are certified instead of 64 %; training errors rise by 0.1 points, and
-#: the test accuracy does not change (0.03 +- 0.04).
+#: A certified end is kept if its errors, as a share of the mass, exceed the fewest errors by at most this. For other
+#: selections, this applies to costs. On 25 PMLB sets (100 close-k fits), 91 % are certified instead of 64 %; training
+#: errors rise by 0.1 points, and the test accuracy does not change (0.03 +- 0.04).
 WORSE = 0.01
 
 
 def serves(problem: Problem, cut: LossCut, size: int) -> bool:
-    """Return whether a flow can solve a problem: a close selection of a smooth convex loss with a penalty."""
+    """Return whether a flow can solve a problem: a close selection with a smooth convex loss and a penalty."""
     loss = get_loss(problem.loss)
     return cut.kind == CLOSE and loss.convex and not loss.kinks and problem.alpha > 0 and size <= LARGEST_RANK
 
 
 def shares_of(counts: dict[Any, int], room: float) -> dict[Any, float]:
-    """Return the share of each label in a sample of ``room`` rows, a quarter of which is divided evenly among labels.
+    """Return the share of each label's rows in a sample of ``room`` rows; a quarter is divided equally among labels.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def shares_of(counts: dict[Any, int], room: float) -> dict[Any, float]:
 
 
 def sample_sizes(rows: int, k: float) -> tuple[int, int]:
-    """Return the number of rows of a path's sample and of the second sample; ``k`` is the share of the mass in the cut.
+    """Return the sizes of a path's sample and of the second sample, where ``k`` is the share of the mass in the cut.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def sample_sizes(rows: int, k: float) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Sample:
-    """Some rows with labels -1 and +1, their hashes, and the mass that each represents."""
+    """A sample of rows with their labels -1 and +1, their hashes, and the mass that each row represents."""
 
     X: Array
     signs: Array
@@ -71,7 +71,7 @@ class Sample:
 
     @classmethod
     def draw(cls, X: Array, signs: Array, mass: Array, words: Array, room: int) -> Sample:
-        """Draw about this many rows, chosen by their hashes; those of a rare label are chosen more often."""
+        """Draw about ``room`` rows, chosen by their hashes; rows with a rare label are chosen more often."""
         ahead = int(np.count_nonzero(signs > 0))
         shares = shares_of({1: ahead, -1: len(signs) - ahead}, room)
         limits = np.where(signs > 0, shares[1], shares[-1])
@@ -82,14 +82,14 @@ class Sample:
         """Return a sample of about ``room`` of these rows."""
         if room >= len(self.signs):
             return self
-        # The product with an odd number gives other hashes than those that chose this sample.
+        # The product with an odd number gives hashes that differ from those by which this sample was chosen.
         words = self.words * np.uint64(0xD6E8FEB86659FD93)
         return Sample.draw(self.X, self.signs, self.mass, words, room)
 
 
 @dataclass(frozen=True)
 class Start:
-    """The start of a flow over all rows, its metric, and the errors as a share of the mass."""
+    """The start of a flow over all rows, its metric, and its errors as a share of the mass."""
 
     c: Array
     ramp: Ramp
@@ -101,9 +101,9 @@ def start(
     sample: Sample, problem: Problem, cut: LossCut, total: float, path: Any, standard: Standard, penalty: Array,
     tol: float,
 ) -> Start | None:  # fmt: skip
-    """Solve a problem over the mass ``total`` on a sample; return None if the sample is not sufficient.
+    """Return the start from a sample for a problem over the mass ``total``, or None if the sample is insufficient.
 
-    ``path(sample, problem)`` solves a problem on a few of its rows.
+    The function ``path(sample, problem)`` solves a problem on some rows of the sample.
     """
     share = float(sample.mass.sum()) / total
     few = sample.smaller(sample_sizes(len(sample.signs), cut.k / total)[0])
@@ -122,7 +122,7 @@ def start(
     if place is None:
         return None
     begun = Start(c, (place, width), flow.metric, rows.errors(rows.margins(c)) / float(sample.mass.sum()))
-    # More precision is useless: half the squared gradient is then a tenth of its sampling noise.
+    # More precision would be useless: half the squared gradient is already a tenth of its sampling noise.
     enough = max(0.1 * len(c) * total / (cut.k * len(sample.signs)), ROUGH * tol)
     point = flow.stage(c, begun.ramp, 1.0, enough)
     if point is not None:
@@ -132,9 +132,10 @@ def start(
 
 
 def solve_many(engine: Any, problem: Problem, cut: LossCut, fold: int, tol: float | None) -> tuple[Any, ...] | None:
-    """Solve one problem on many rows in memory; return None if no solution is found.
+    """Solve a problem on many rows in memory, or return None if no solution is found.
 
-    The result is coef (features,), intercept, evaluations, misclassified mass and gap.
+    The result consists of coef (features,), the intercept, the number of evaluations, the misclassified mass and the
+    gap.
     """
     mass = engine.masses[fold]
     total = float(mass.sum())

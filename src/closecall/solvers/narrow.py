@@ -1,8 +1,8 @@
-"""Certificates for the ends of paths: ramps are narrowed until their shares certify the selection.
+"""Certificates for the ends of paths, whose ramps are narrowed until their shares certify the selection.
 
-The certificate is that of :mod:`closecall.solvers.certificate`. Its weights are the shares of a ramp so narrow that
-changing losses by at most ``tol`` times the objective per unit of selected mass gives exactly this selection. If the
-problem is convex, they are a point of its dual, which gives a lower bound of the minimum.
+For the certificate, see :mod:`closecall.solvers.certificate`. Its weights are the shares of a ramp. The ramp is so
+narrow that its selection becomes exact if losses change by at most ``tol`` times the objective per unit of selected
+mass. If the problem is convex, the weights are a point of its dual, which gives a lower bound on the minimum.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from .certificate import NOTHING
 from .cuts import ALL, CLOSE, LossCut, edge_at, left_out
 from .stages import KINK, NEAR, RAMP, Spot, Walk
 
-NARROWING = 0.2  # the factor between the widths of two ramps, about
+NARROWING = 0.2  # the approximate factor between the widths of successive ramps
 
 
 def narrow(walk: Walk, spot: Spot, cut: LossCut, tol: float) -> tuple[Spot, float]:
-    """Narrow the ramps of a spot until their shares certify it, or as far as possible; return the spot and its gap."""
+    """Narrow the ramps of a spot until their shares certify it, if possible, and return the spot and its gap."""
     ramp, gap = RAMP, np.inf
     if not (np.isfinite(spot.cut) or cut.kind == ALL):
         return spot, np.inf
     unit = spot.cut if cut.kind == CLOSE else walk.rows.threshold
     if unit == 0:  # all selected examples lie on the boundary itself, and no ramp is narrower
         return spot, np.inf
-    # A ramp of at most twice the tolerance certifies; the cut may still grow, so the last ramp is narrower.
+    # A ramp with a width of at most twice the tolerance certifies. The cut may still grow, so the last ramp is
+    # narrower.
     last = 0.3 * 2 * max(tol, 1e-12) * judge_spot(walk, spot, cut, RAMP)[0] / unit
     for _ in range(3):  # the objective may fall until the last ramp is too wide
         if last < 1e-12:
@@ -47,15 +48,15 @@ def narrow(walk: Walk, spot: Spot, cut: LossCut, tol: float) -> tuple[Spot, floa
 
 
 def gap_of(value: float, bound: float, scale: float) -> float:
-    """Return the gap of a value above its bound, relative to a scale; 1 if there is no bound."""
+    """Return the difference between a value and its lower bound relative to a scale, or 1 if there is no bound."""
     gap = (value - bound) / scale
     return float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
 
 
 def judge_spot(walk: Walk, spot: Spot, cut: LossCut, ramp: float) -> tuple[float, float]:
-    """Return the objective per unit of the mass inside, for the fixed weights of a ramp, and the gap.
+    """Return the objective per unit of the mass inside, with the fixed weights of a ramp, and the gap.
 
-    If the problem is convex, its own value is used, and weights of at most the mass k are a point of its dual.
+    If the problem is convex, its own objective is used. Weights that sum to at most k are then a point of its dual.
     """
     walk.kind, walk.ramp = cut.kind, ramp
     threshold, penalty = walk.rows.threshold, 0.5 * float((walk.penalty * spot.c**2).sum())
@@ -70,16 +71,16 @@ def judge_spot(walk: Walk, spot: Spot, cut: LossCut, ramp: float) -> tuple[float
 
 
 def spot_at(walk: Walk, c: Array, cut: LossCut, mass: Array) -> Spot:
-    """Set the walk's masses to ``mass`` except for the largest losses at coordinates c; return the new position."""
+    """Set the walk's masses to ``mass`` without the largest losses at coordinates c, and return the new spot."""
     losses = walk.rows.plain_losses(c)
     walk.rows.mass = left_out(losses, mass, cut.m)
     return Spot(c, edge_at(cut, losses, walk.rows.mass, walk.rows.threshold))
 
 
 def finish(walk: Walk, c: Array, cut: LossCut, tol: float) -> tuple[Array, float]:
-    """Alternate between leaving out the largest losses and narrowing ramps, until the same losses are left out.
+    """Alternate between leaving out the largest losses and narrowing ramps until the same losses are left out again.
 
-    Returns the coordinates and their gap, infinite without a certificate.
+    Return the coordinates and their gap, which is infinite if there is no certificate.
     """
     mass, steps, gap = walk.rows.mass, walk.steps, np.inf
     spot = spot_at(walk, c, cut, mass)

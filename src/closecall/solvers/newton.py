@@ -1,9 +1,9 @@
 """Second-order steps for averages: Newton steps for the logistic loss, an interior-point method for the hinge.
 
-Where a Hessian is cheap, a dozen Newton steps replace hundreds of gradient steps, however small alpha is. The hinge has
-no Hessian, but its average is a quadratic program: a primal-dual interior-point method solves it with the same weighted
-Gram matrices and computes its duality gap. All problems of one loss and fold advance together: arrays are (problems,
-samples) and (problems, coordinates), and margins are updated, not recomputed.
+If a Hessian is cheap, a dozen Newton steps replace hundreds of gradient steps, however small alpha is. The hinge has no
+Hessian, but minimising its average is a quadratic program. A primal-dual interior-point method solves this program with
+the same weighted Gram matrices and computes its duality gap. All problems with the same loss and fold advance together,
+so arrays are (problems, samples) or (problems, coordinates). Margins are updated rather than recomputed.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from .._names import Array
 from .certificate import hinge_bounds
 from .design import row_blocks
 
-#: Entries of a design up to which second-order steps pay: their vectors are float64 and a Gram matrix costs as many
-#: passes as there are coordinates. Newton's matrices are reused and shared, which pays for eight times as many entries.
+#: Second-order steps are worthwhile for designs with up to this many entries: their vectors are float64, and a Gram
+#: matrix costs as many passes as there are coordinates. For Newton steps, which reuse and share matrices, the limit is
+#: eight times as large.
 LARGEST_DESIGN = 1 << 22
-#: Coordinates up to which a matrix of them pays.
+#: Matrices of coordinates are worthwhile for up to this many coordinates.
 LARGEST_RANK = 256
 
 Found = tuple[Array, Array, Array, Array]  # coordinates, passes used, snapshots, lower bounds of the minima
@@ -40,7 +41,7 @@ class Limits:
 
 
 class Book:
-    """Tracks which problems are still running, and their states at the end and at the snapshot."""
+    """A record of which problems are still running, and of their states at the end and at the snapshot."""
 
     def __init__(self, start: Array, limits: Limits, folds: bool = False) -> None:
         self.limits, self.folds, self.number = limits, folds, 1
@@ -48,7 +49,7 @@ class Book:
         self.used, self.bounds = np.full(len(start), limits.passes), np.zeros(len(start))
 
     def note(self, number: int, C: Array, done: Array) -> Array:
-        """Record this pass; returns the positions of the problems that continue."""
+        """Record this pass, and return the positions of the problems that continue."""
         self.final[self.active], self.number = C, number
         if number == self.limits.snapshot:
             self.snapshots[:] = self.final
@@ -58,10 +59,11 @@ class Book:
         return np.flatnonzero(~done)
 
     def product(self, part: Array, matrix: Array) -> Array:
-        """``part @ matrix`` for the running problems.
+        """Return ``part @ matrix`` for the running problems.
 
-        The rounding of a product depends on its number of rows. If problems of several folds run together, all of them
-        stay in it to the end; otherwise the labels of one fold would affect the last digits of another.
+        The rounding of a product depends on its number of rows. If problems of several folds run together, the product
+        therefore includes all of them to the end. Otherwise the labels of one fold would affect the last digits of
+        another.
         """
         if not self.folds or len(part) == len(self.final):
             return part @ matrix
@@ -77,7 +79,7 @@ class Book:
 
 
 def grams(rows: Array, weights: Array) -> Array:
-    """``rows' diag(weights) rows`` for every row of weights: (problems, coordinates, coordinates), float64."""
+    """Return ``rows' diag(weights) rows`` in float64 (problems, coordinates, coordinates) for all rows of weights."""
     rank = rows.shape[1]
     found = np.zeros((len(weights), rank, rank))
     roots = np.sqrt(weights)
@@ -89,9 +91,10 @@ def grams(rows: Array, weights: Array) -> Array:
 
 
 def _solve(matrices: Array, diagonal: Array, right: Array) -> Array:
-    """Solve (matrix + diagonal) x = right for every problem, slightly damped where there is no curvature.
+    """Solve (matrix + diagonal) x = right for every problem, with slight damping in directions without curvature.
 
-    The matrices are scaled to a unit diagonal first: the scales of features may differ by more than a float has digits.
+    The matrices are first scaled to a unit diagonal, because the scales of features may differ by more digits than a
+    float has.
     """
     places = np.arange(matrices.shape[1])
     heights = matrices[:, places, places] + diagonal
@@ -102,11 +105,11 @@ def _solve(matrices: Array, diagonal: Array, right: Array) -> Array:
 
 
 def newton_logistic(rows: Array, mass: Array, penalty: Array, start: Array, limits: Limits) -> Found:
-    """Minimise average logistic problems by Newton steps with a line search along the margins.
+    """Minimise average logistic problems by Newton steps with a line search on the margins.
 
     ``rows`` (samples, coordinates) are ``-y * z``, as in a design. ``mass`` is (samples,), or (problems, samples) if
-    problems of several folds step together. ``penalty`` is alpha where it applies; it and ``start`` are (problems,
-    coordinates).
+    problems of several folds advance together. ``penalty`` is alpha for penalised coordinates and 0 for others. Both
+    ``penalty`` and ``start`` are (problems, coordinates).
 
     Examples
     --------
@@ -116,7 +119,7 @@ def newton_logistic(rows: Array, mass: Array, penalty: Array, start: Array, limi
     [[0.693147]]
     """
     book, C, kind = Book(start, limits, mass.ndim > 1), start, rows.dtype
-    # Minus margins and everything else of their length have the type of the rows. Equal starts share one row.
+    # Negated margins and all other arrays of their length have the type of the rows. Equal starts share one row.
     alike = len(C) > 1 and mass.ndim == 1 and bool((C[0] == C).all())
     margins = (C[:1] if alike else C).astype(kind) @ rows.T
     hessians = _Hessians(rows, mass.astype(kind), len(C))
@@ -127,7 +130,8 @@ def newton_logistic(rows: Array, mass: Array, penalty: Array, start: Array, limi
     for number in range(1, limits.passes + 1):
         share = 1 / (1 + flat)
         gradient = book.product(np.exp(np.minimum(margins, 0)) * share * hessians.light, rows) + penalty * C
-        # The least curvature of an example: at large margins there is none left to use, least of all after short steps.
+        # The curvature of an example is at least this: at large margins, too little is left, especially after short
+        # steps.
         least = np.where(short, 1e-4, 1e-12).astype(kind)
         step, fall = hessians.step(flat * share * share, least, penalty, gradient, limits.tol * value)
         near = -fall <= 2 * enough * value
@@ -145,11 +149,11 @@ def newton_logistic(rows: Array, mass: Array, penalty: Array, start: Array, limi
 
 
 class _Hessians:
-    """Weighted Gram matrices (problems, coordinates, coordinates) of a Newton run, reused while steps remain good.
+    """The weighted Gram matrices (problems, coordinates, coordinates) of a Newton run, reused while steps are good.
 
-    A matrix costs as much as several gradients. The last one is reused if its decrement has fallen to a twentieth of
-    the previous decrement, and if the gradient that such a step would leave is small enough for the certificate, which
-    divides its square by alpha.
+    A matrix costs as much as several gradients. The last matrix is reused if its decrement has fallen to a twentieth of
+    the previous one, and if the gradient after such a step would be small enough for the certificate, which divides the
+    squared gradient by alpha.
     """
 
     def __init__(self, rows: Array, light: Array, problems: int) -> None:
@@ -157,7 +161,7 @@ class _Hessians:
         self.matrices, self.before = np.empty((problems, 0, 0)), np.zeros(problems)
 
     def step(self, bend: Array, least: Array, penalty: Array, gradient: Array, allowed: Array) -> tuple[Array, Array]:
-        """Return steps (problems, coordinates) and their slopes (problems,).
+        """Return steps (problems, coordinates) and the slopes of the objectives along them (problems,).
 
         The curvatures ``bend`` are (problems, samples), or (1, samples) if all problems share them. ``allowed``
         (problems,) is the gap that the certificate may leave.
@@ -181,7 +185,7 @@ class _Hessians:
         return step, fall
 
     def keep(self, kept: Array, t: Array) -> None:
-        """Continue with these problems; after a shortened step the old matrix is discarded."""
+        """Continue with only these problems, and discard the matrices of problems with shortened steps."""
         self.matrices, self.before = self.matrices[kept], np.where(t[kept] == 1, self.before[kept], 0.0)
         self.light = _own(self.light, kept)
 
@@ -191,10 +195,11 @@ def _own(mass: Array, problems: Array) -> Array:
 
 
 def logistic_losses(negative: Array) -> tuple[Array, Array]:
-    """``exp(-|m|)`` and the logistic losses of minus margins.
+    """Return ``exp(-|m|)`` and the logistic losses of negated margins.
 
-    ``log(1 + small)`` is exact to the last digits and four times as fast as ``np.log1p`` where that has no vector form:
-    the rounding error of the sum is known exactly, and is added back with the slope of the logarithm.
+    ``log(1 + small)`` is accurate to the last digits here, because the exactly known rounding error of the sum is added
+    back with the slope of the logarithm. It is four times as fast as ``np.log1p`` on processors without a vectorised
+    version of it.
 
     Examples
     --------
@@ -221,10 +226,10 @@ def _line_search(
     along: Array, margins: Array, flat: Array, C: Array, step: Array, penalty: Array, mass: Array, value: Array,
     fall: Array, near: Array,
 ) -> tuple[Array, Array, Array, Array]:  # fmt: skip
-    """Return the largest of 1, 1/2, 1/4 ... that lowers each objective enough; 0 if only rounding error remains.
+    """Return the largest of 1, 1/2, 1/4 ... that reduces each objective enough, or 0 if only rounding error remains.
 
-    Also returns the margins, their exponentials and the objectives there, which the next step reuses. ``along`` is the
-    change of minus the margins per unit step.
+    Also return the margins, their exponentials and the objectives at this point, which the next step reuses. ``along``
+    is the change of the negated margins per unit step.
     """
     # Near the optimum, a step that moves no margin by more than 1/2 cannot double a curvature, so it cannot increase
     # the objective: the whole step is taken without further evaluation.
@@ -256,10 +261,11 @@ def _line_search(
 def interior_hinge(rows: Array, mass: Array, penalty: Array, start: Array, limits: Limits) -> Found:
     """Minimise average hinge problems by a primal-dual interior-point method (Mehrotra's predictor-corrector).
 
-    min 1/2 w'Pw + c'xi with xi >= 0 and slack s = m + xi - 1 >= 0 has multipliers a for s and c - a for xi, and the
-    optimum has Pw = sum of a * y * z, a * s = 0 and (c - a) * xi = 0. Eliminating all but w leaves one system with a
-    weighted Gram matrix per step (Ferris & Munson 2002). Parameters as in :func:`newton_logistic`; every mass is
-    positive. The best point so far is kept, so more passes never give a higher objective.
+    The problem min 1/2 w'Pw + c'xi with xi >= 0 and slack s = m + xi - 1 >= 0 has the multipliers a for s and c - a for
+    xi. At the optimum, Pw = sum of a * y * z, a * s = 0 and (c - a) * xi = 0. Eliminating all variables but w leaves
+    one system with a weighted Gram matrix per step (Ferris & Munson 2002). The parameters are those of
+    :func:`newton_logistic`, but every mass must be positive. The best point so far is kept, so more passes never give a
+    higher objective.
 
     Examples
     --------
@@ -297,9 +303,9 @@ def interior_hinge(rows: Array, mass: Array, penalty: Array, start: Array, limit
 
 
 def _centered(beyond: Array, mass: Array) -> Array:
-    """The four positive variables (4, problems, samples): s, xi, a and c - a, for margins ``1 + beyond``.
+    """Return the four positive variables s, xi, a and c - a (4, problems, samples) for margins ``1 + beyond``.
 
-    They lie on the central path, a * s = (c - a) * xi = mu with mu the mean mass: the root of a quadratic equation.
+    They lie on the central path, a * s = (c - a) * xi = mu, where mu is the mean mass, and solve a quadratic equation.
     """
     mu = mass.mean()
     width = np.hypot(2 * mu / mass, beyond)
@@ -308,7 +314,7 @@ def _centered(beyond: Array, mass: Array) -> Array:
 
 
 def _interior_step(rows: Array, penalty: Array, C: Array, inner: Array, off: Array) -> tuple[Array, Array]:
-    """Take one predictor-corrector step of every problem."""
+    """Take one predictor-corrector step for every problem."""
     slack, short, dual, rest = inner
     spread = slack / dual + short / rest
     matrices = grams(rows, 1 / spread)

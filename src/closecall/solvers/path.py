@@ -1,7 +1,7 @@
-"""Paths on dense rows: stages run in C for the losses that `path.c` supports, and several paths run in threads.
+"""Paths on dense rows, whose stages run in C for the losses that `path.c` supports; paths run in several threads.
 
-A nonconvex problem depends on its start. Further starts are the ends of paths under random masses, from which the
-problem is minimised again.
+The solution of a nonconvex problem depends on its start. Further starts are the ends of paths with random masses, from
+which the problem is minimised again.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .crew import Crew
 from .rows import DenseRows, Margins
 from .stages import NEAR, STAGE, TOL, Spot, Walk
 
-#: The losses that the C code supports, and their numbers there.
+#: The losses that the C code supports, and their numbers in C.
 LOSSES = {"logistic": 0, "hinge": 1}
 
 
 class KernelRows(ctypes.Structure):
-    """The rows of a path and the window of its stages, as C reads them."""
+    """The rows of a path and the window of its stages, in the form that C reads."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("across", "penalty", "mass")),
@@ -57,8 +57,8 @@ LIBRARY = _load()
 class CompiledWalk(Walk):
     """A :class:`Walk` on :class:`Margins` of :class:`DenseRows` whose stages run in C.
 
-    The curvature of a spot is an array of five results, the coordinates and a factor, and the number of steps that
-    correct the factor.
+    The curvature of a spot is an array with five results, the coordinates and a factor, together with the number of
+    steps that correct the factor.
     """
 
     def __post_init__(self) -> None:
@@ -113,9 +113,9 @@ def walk_on(rows: Margins, penalty: Array, stage: int = STAGE, tol: float = TOL)
 
 @dataclass(frozen=True)
 class PathTask:
-    """A path that starts at the average for the masses ``run`` (samples,) and ends at cuts for the masses ``own``.
+    """A path that starts at the average with the masses ``run`` (samples,) and ends at cuts with the masses ``own``.
 
-    The targets ``k`` are masses in descending order; ``start`` (coordinates,) is the start for the average.
+    The targets ``k`` are masses in descending order, and ``start`` (coordinates,) is the start for the average.
     """
 
     loss: str
@@ -130,9 +130,9 @@ def follow(
     rows: DenseRows, tasks: Sequence[PathTask], *, stage: int = STAGE, threads: int = 1, tol: float = TOL,
     near: float = NEAR,
 ) -> list[tuple[list[Spot], int]]:  # fmt: skip
-    """Follow every path to its last k; return one :class:`Spot` for each k, and the number of evaluations.
+    """Follow every path to its last k, and return a :class:`Spot` for each k and the number of evaluations.
 
-    ``tol`` is the precision of the stages, and ``near`` that of the mass inside, as a share of k.
+    ``tol`` is the precision of the stages, and ``near`` is the precision of the mass inside as a share of k.
     """
 
     def path(task: PathTask) -> tuple[list[Spot], int]:
@@ -147,6 +147,6 @@ def follow(
 
 
 def averages(rows: DenseRows, loss: str, masses: Sequence[Array], alpha: float) -> list[Array]:
-    """Return the minimum (coordinates,) of the average for each of the masses; logistic replaces nonconvex losses."""
+    """Return the minimum of the average for each of the masses; the logistic loss replaces nonconvex losses."""
     loss, penalty = loss if get_loss(loss).convex else "logistic", alpha * rows.penalized
     return [walk_on(rows.margins(loss, mass), penalty).settle(np.zeros(len(penalty)), np.inf).c for mass in masses]

@@ -1,8 +1,8 @@
-"""The reference solver: slow and simple, one problem at a time in float64; it specifies the batched solver.
+"""The reference solver, which specifies the batched solver: slow, simple, and in float64 for one problem at a time.
 
-Every line follows the definitions: the aggregate's weights by sorting (:mod:`closecall.aggregates`), k by Algorithm 1
-(:mod:`closecall.schedules`), the convex average by SciPy's L-BFGS-B, and everything else by the majorising steps of
-:mod:`closecall.solvers.steps`. Nothing is shared, batched, rotated or approximated.
+The code follows the definitions. The aggregate's weights are found by sorting (:mod:`closecall.aggregates`), and k by
+Algorithm 1 (:mod:`closecall.schedules`). The convex average is minimised by SciPy's L-BFGS-B, and every other problem
+by the majorising steps of :mod:`closecall.solvers.steps`. Nothing is shared, batched, rotated or approximated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .steps import WINDOW, close_window, is_steep, share_of_gram, step_curvature
 
 @dataclass(frozen=True)
 class Solution:
-    """The solution of one problem: parameters, objective at the final k, misclassified mass, steps used."""
+    """The solution of one problem; ``objective`` uses the final k, and ``errors`` is the misclassified mass."""
 
     coef: Array
     intercept: float
@@ -53,7 +53,7 @@ def solve_one(
     y : array (samples,) in {-1, +1}
     problem : Problem
     max_iter, tol, init, fit_intercept, penalize_intercept, sample_weight
-        As in :func:`closecall.solvers.solve`.
+        See :func:`closecall.solvers.solve`.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def solve_one(
     """
     X, y, mass = check_data(X, y, sample_weight)
     X = np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
-    # The intercept is a column of ones; a free one is penalised by 0.
+    # The intercept is the coefficient of a column of ones; the penalty of a free intercept is 0.
     Z = np.column_stack([X, np.ones(len(X))]) if fit_intercept else X
     penalty = np.full(Z.shape[1], problem.alpha)
     if fit_intercept and not penalize_intercept:
@@ -89,7 +89,7 @@ def solve_one(
 
 
 def _convex(Z: Array, y: Array, mass: Array, loss: Loss, penalty: Array, w: Array) -> Array:
-    """Return the minimum of the average problem; a kink is rounded over shrinking widths."""
+    """Return the minimum of the average problem; any kink is rounded over shrinking widths."""
     widths = [1.0, 0.1, 0.01, 1e-3, 1e-4] if not np.isfinite(loss.curvature) else [0.0]
     for width in widths:
 

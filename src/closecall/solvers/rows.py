@@ -1,4 +1,4 @@
-"""Rows for paths: standardised coordinates, losses with rounded kinks, and the tangents of certificates."""
+"""Rows for paths, with standardised coordinates, losses with rounded kinks, and the tangents of certificates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .standard import standards
 class DenseRows:
     """Dense rows X (samples, features) with labels y in {-1, +1}, in standardised coordinates.
 
-    Constant columns are zero. Means and deviations are weighted by mass (samples,).
+    Constant columns are set to zero. Means and standard deviations are weighted by mass (samples,).
 
     Examples
     --------
@@ -35,7 +35,7 @@ class DenseRows:
         X -= standard.mean
         X[:, constant] = 0.0
         self.to_parameters, self.to_coordinates = standard.to_parameters, standard.to_coordinates
-        #: Minus signed rows (coordinates, rows), so products are minus margins; zeros fill up the kernel's eight lanes.
+        #: The negated signed rows (coordinates, rows), which give negated margins. Zeros fill the kernel's eight lanes.
         self.across = np.zeros((features + fit_intercept, self.samples + -self.samples % 8))
         self.across[:features, : self.samples] = -(y[:, None] * X / standard.scale).T
         self.across[features:, : self.samples] = -y
@@ -48,7 +48,7 @@ class DenseRows:
 
 
 class Rounded:
-    """A loss whose kinks are smoothed by a parabola of a given width, with slopes between those on either side.
+    """A loss with every kink replaced by a parabola of a given width, whose slopes lie between those on either side.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class Rounded:
         return losses
 
     def pulls(self, margins: Array, width: float) -> tuple[Array, Array]:
-        """Return minus the slopes, and where their tangents touch: at a nearby kink, otherwise at the margins."""
+        """Return the negated slopes, and the points at which tangents touch: a nearby kink, otherwise the margin."""
         pulls, points = -self.loss.slope(margins), margins.copy()
         for kink, before, after in self.kinks:
             near = np.abs(margins - kink) < width / 2
@@ -89,12 +89,12 @@ class Rounded:
 
 @dataclass(frozen=True)
 class TangentSums(Sums):
-    """Sums of tangents to weighted losses, by side: label -1, then +1.
+    """Sums of tangents to weighted losses, separately for the labels -1 and +1.
 
-    ``value`` and ``held`` are the sums of the weighted losses and of the weights; ``heights`` (3,) those of the
-    tangents at margin 0, level tangents last; ``pulls`` (2,) those of minus the slopes; ``across`` (2, coordinates)
-    those of minus the slopes times the rows; and ``bend`` (coordinates, coordinates) the curvature of the losses with
-    the weights held fixed.
+    ``value`` and ``held`` are the sums of the weighted losses and of the weights. ``heights`` (3,) are the sums of the
+    tangents at margin 0; the last one is for tangents of slope 0. ``pulls`` (2,) are the sums of the negated slopes,
+    and ``across`` (2, coordinates) the sums of the negated slopes times the rows. ``bend`` (coordinates, coordinates)
+    is the curvature of the losses with fixed weights.
     """
 
     value: float
@@ -105,7 +105,7 @@ class TangentSums(Sums):
     bend: Array
 
     def bound(self, penalty: Array, factor: float = 1.0) -> float:
-        """Return a lower bound of the objective for these weights times a factor, at least 0.
+        """Return a lower bound on the objective for these weights multiplied by a factor, at least 0.
 
         See :mod:`closecall.solvers.certificate`.
         """
@@ -121,39 +121,39 @@ class TangentSums(Sums):
 
 
 class LossRows(ABC):
-    """Rows with losses and masses, as evaluated by stages and certificates; subclasses compute the losses."""
+    """Rows with losses and masses for stages and certificates; subclasses compute the losses."""
 
     mass: Array
 
     @abstractmethod
     def see(self, c: Array, width: float) -> Any:
-        """Return the losses (samples,) at coordinates c, with kinks rounded over a width, and derivative terms."""
+        """Return a view of the losses (samples,) and their derivatives at c, with kinks rounded over a width."""
 
     def exact_view(self, c: Array, width: float) -> Any:
-        """Return the same as ``see``, by sums that are identical on every processor if the subclass supports it."""
+        """Return the result of ``see``, computed identically on all processors if the subclass supports this."""
         return self.see(c, width)
 
     @abstractmethod
     def plain_losses(self, c: Array) -> Array:
-        """Return the losses (samples,) without any rounding of kinks."""
+        """Return the losses (samples,) without rounded kinks."""
 
     @abstractmethod
     def tangents(self, view: Any, weights: Array, penalty: Array) -> float:
-        """Return a lower bound of the objective with fixed weights (samples,)."""
+        """Return a lower bound on the objective with fixed weights (samples,)."""
 
     def look(self, c: Array, window: LossWindow, width: float) -> LookSums:
-        """Compute the sums that a stage needs."""
+        """Return the sums that a stage needs."""
         return add_up(self, self.see(c, width), window, self.mass)
 
     def largest(self, c: Array, k: float) -> float:
-        """Return the sum of the largest losses up to the mass k."""
+        """Return the sum of the largest losses, with a total mass of k."""
         losses = self.plain_losses(c)
         return float(take_smallest(-losses[None], self.mass, k)[0] @ losses)
 
     def bound(
         self, c: Array, window: LossWindow, width: float, most: float, penalty: Array
     ) -> tuple[float, float, float]:
-        """Return the sums of the weighted losses and of the weights, at most ``most``, and the bound by tangents."""
+        """Return the sums of the weighted losses and of the weights (at most ``most``), and the tangents' bound."""
         view = self.exact_view(c, width)
         weights = self.mass * window.parts(view.losses)[0]
         weights *= min(1.0, most / max(float(weights.sum()), 1e-300))
@@ -163,7 +163,7 @@ class LossRows(ABC):
 
 @dataclass(frozen=True)
 class View:
-    """Losses (samples,) with rounded kinks, which examples are wrong, and the values for the methods below."""
+    """Losses (samples,) with rounded kinks, which examples are wrong, and the values that the methods below need."""
 
     losses: Array
     wrong: Array
@@ -192,11 +192,11 @@ class Margins(LossRows):
         return View(self.rounded.value(margins, width), margins <= 0, pulls, bends, margins, points)
 
     def pull(self, view: View, weights: Array) -> Array:
-        """Return the sum of the weighted losses' gradients, (coordinates,)."""
+        """Return the sum of the weighted losses' gradients (coordinates,)."""
         return np.asarray(self.across @ (weights * view.pulls))
 
     def bend(self, view: View, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
-        """Return the sizes for damping and the curvature: losses weighted by ``held``, squared slopes by ``turned``."""
+        """Return the sizes for damping and the curvature; ``held`` weights losses, and ``turned`` squared slopes."""
         square = view.pulls**2
         large = np.square(self.across) @ (held * (view.bends + view.pulls) + sizes * square)
         return large, (self.across * (held * view.bends + turned * square)) @ self.across.T
@@ -205,7 +205,7 @@ class Margins(LossRows):
         return self.tangent_sums(view, weights).bound(penalty)
 
     def tangent_sums(self, view: View, weights: Array, second: bool = False) -> TangentSums:
-        """Return the sums of the tangents to the weighted losses; their curvature only if ``second``."""
+        """Return the sums of the tangents to the weighted losses, with their curvature only if ``second``."""
         used = np.flatnonzero(weights)
         across, weights, pulls, points = self.across[:, used], weights[used], view.pulls[used], view.points[used]
         heights, pulls = weights * (self.loss.value(points) + pulls * points), weights * pulls
@@ -221,5 +221,5 @@ class Margins(LossRows):
         return self.loss.value(self.exact_margins(c))
 
     def exact_margins(self, c: Array) -> Array:
-        """Return margins by plain sums, identical on every processor, because they determine the width of ramps."""
+        """Return margins that are identical on all processors, because they determine the width of ramps."""
         return -(c[:, None] * self.across).sum(axis=0)

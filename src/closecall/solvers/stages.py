@@ -1,12 +1,12 @@
-"""Paths of cuts: close-k as a clipped loss, minimised stage by stage.
+"""Paths of cuts, which minimise close-k as a clipped loss, stage by stage.
 
-At a fixed cut e the close-k gradient is the gradient of a function: ``sum of clip(l, T - e, T + e)`` has the slopes of
-the examples with ``|l - T| < e`` and none elsewhere, and charges T + e, the paper's M, for an error beyond the cut. A
-stage is therefore an ordinary minimisation: Newton steps with a line search, with corners rounded over a ramp. Lowering
-the cut is the paper's decay, and one path visits every k: k only determines the cut.
+At a fixed cut e, the close-k gradient is the gradient of ``sum of clip(l, T - e, T + e)``. Only the examples with ``|l
+- T| < e`` contribute to it, and an error beyond the cut is charged T + e, the paper's M. A stage is therefore an
+ordinary minimisation by Newton steps with a line search, in which corners are rounded over a ramp. Lowering the cut
+corresponds to the paper's decay. A single path visits every k, because k only determines the cut.
 
-This works for every loss, for several classes, and for rows in several places; :mod:`closecall.solvers.path` replaces
-the stage itself by compiled code where it can.
+This works for every loss, for several classes, and for rows on several machines. :mod:`closecall.solvers.path` replaces
+a stage by compiled code where possible.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ NEAR = 0.02
 #: minimum a path reaches.
 TOL = 1e-9
 #: The tolerance of ends in a search. Stages at least this loose keep a Cholesky factor, which halves the time on
-#: spambase (58 coordinates). In exact stages, whose narrow ramps bend the objective everywhere, kept factors took up to
-#: ten times as many evaluations (adult, k = 0.01).
+#: spambase (58 coordinates). In exact stages, whose narrow ramps make the curvature vary, kept factors took up to ten
+#: times as many evaluations (adult, k = 0.01).
 EXACT = 1e-5
 STAGE = 100  # the maximum number of Newton steps in a stage
 LOWEST = 1e-7  # the lowest cut as a share of T: everything inside is tied
@@ -40,13 +40,13 @@ KINK = 0.1  # the width over which the kinks of a loss are rounded
 
 @dataclass
 class Curvature:
-    """A Cholesky factor and the later steps that correct it: (step, change of the gradient, 1 / their product)."""
+    """A Cholesky factor and later steps that correct it, as (step, change of the gradient, 1 / their product)."""
 
     factor: Array
     pairs: list[tuple[Array, Array, float]] = field(default_factory=list)
 
     def solve(self, right: Array) -> Array:
-        """Multiply a vector by the inverse, in two loops as in L-BFGS."""
+        """Return the inverse times a vector by two loops, as in L-BFGS."""
         shares = []
         for step, change, inverse in reversed(self.pairs):
             shares.append(inverse * float(step @ right))
@@ -57,7 +57,7 @@ class Curvature:
         return found
 
     def remember(self, step: Array, change: Array, predicted: float) -> bool:
-        """Add a pair, unless there are eight or its curvature is less than a hundredth of the prediction."""
+        """Add a pair unless there are already eight or its curvature is at most a hundredth of the prediction."""
         curved = float(step @ change)
         if len(self.pairs) == 8 or not curved > 0.01 * predicted:
             return False
@@ -67,9 +67,9 @@ class Curvature:
 
 @dataclass
 class Spot:
-    """The end of a stage: coordinates, cut, the mass inside it, the penalised value, and the misclassified mass.
+    """The end of a stage: coordinates, cut, mass inside the cut, penalised value, and misclassified mass.
 
-    ``curvature`` is that of the last step, and ``sums`` those of the last evaluation, if NumPy computed them.
+    ``curvature`` is the curvature of the last step, and ``sums`` are the sums of the last evaluation in NumPy.
     """
 
     c: Array
@@ -85,8 +85,8 @@ class Spot:
 class Walk:
     """The stages of one problem on ``rows``, such as :class:`closecall.solvers.rows.Margins`.
 
-    ``penalty`` is (coordinates,), ``stage`` the maximum number of steps in a stage, ``tol`` its tolerance, and ``kind``
-    one of those in :mod:`closecall.solvers.cuts`.
+    ``penalty`` is (coordinates,), ``stage`` is the maximum number of steps in a stage, ``tol`` is its tolerance, and
+    ``kind`` is a constant of :mod:`closecall.solvers.cuts`.
     """
 
     rows: Any
@@ -108,7 +108,7 @@ class Walk:
         return LossWindow(-cut, np.inf, self.ramp * threshold)
 
     def look(self, c: Array, cut: float) -> tuple[float, LookSums]:
-        """Return the penalised value and the sums at given coordinates."""
+        """Return the penalised value and the sums at coordinates c."""
         self.looks += 1
         sums = self.rows.look(c, self.window(cut), self.kink)
         return sums.value + 0.5 * float(self.penalty @ c**2), sums
@@ -116,10 +116,10 @@ class Walk:
     def settle(self, c: Array, cut: float, curvature: Any = None) -> Spot:
         """Minimise at one cut by damped Newton steps that never increase the value.
 
-        A given curvature is tried before the one at the start. From eight coordinates on, a factor costs more than a
-        few evaluations. Loose stages keep it as long as each decrement is at most half the previous one, and shorten
-        steps by quarters with damping: on four PMLB sets and four alphas, this takes 10 to 20 % fewer evaluations than
-        halving without damping.
+        If a curvature is given, it is tried before the curvature at the start. With at least eight coordinates, a
+        factor costs more than a few evaluations. Loose stages then keep the factor as long as each decrement is at most
+        half the previous one. They also divide steps by four and add damping. On four PMLB sets and four alphas, this
+        takes 10 to 20 % fewer evaluations than halving without damping.
         """
         damping, last, (value, sums) = 0.0, np.inf, self.look(c, cut)
         gradient = sums.gradient + self.penalty * c
@@ -177,8 +177,8 @@ class Walk:
     def place(self, spot: Spot, k: float, slack: float, factor: float, here: bool = False) -> Spot:
         """Move the cut until it contains the mass k up to a slack, and update the minimum.
 
-        The moves are Newton steps in the cut. They stay between the nearest cuts with more and with less mass, once
-        both are known. If no cut contains k, the nearest one is returned. ``here`` states that a stage has just ended
+        The cut is moved by Newton steps, which stay between the nearest cuts with more mass and with less mass once
+        both are known. If no cut contains k, the nearest cut is returned. ``here`` states that a stage has just ended
         at this spot.
         """
         if not here:
@@ -221,15 +221,15 @@ class Walk:
         return min(known, key=lambda each: abs(each.inside - k))
 
     def _moved(self, cut: float, factor: float, way: int, moves: int) -> float:
-        """Move a cut one step in (-1) or out (1)."""
+        """Return the cut one step further in (-1) or out (1)."""
         if self.kind == CLOSE:
             return cut / factor if way > 0 else cut * factor
         return cut + way * self.ramp * self.rows.threshold * 2.0 ** min(moves, 40)
 
     def sharpen(self, spot: Spot, cut: LossCut, ramps: Array, near: Array) -> tuple[Spot, float]:
-        """Solve at one ramp after another, with the mass k inside; return the spot and the last ramp reached, or 0.
+        """Solve with each ramp in turn, with the mass k inside; return the spot and the last ramp reached, or 0.
 
-        The tolerances ``near`` (ramps,) are shares of the cut's slack.
+        The tolerances ``near`` (ramps,) are relative to the slack of the cut.
         """
         reached, found, self.kind = 0.0, spot, cut.kind
         for ramp, share in zip(ramps.tolist(), near.tolist(), strict=True):
@@ -242,7 +242,7 @@ class Walk:
         return found, reached
 
     def run(self, start: Array, targets: Array, slack: Array, own: Any) -> list[Spot]:
-        """Follow a path; return a spot for each target mass, in descending order, placed on the ``own`` rows."""
+        """Follow a path, and return a spot on the ``own`` rows for each target mass in descending order."""
         spots: list[Spot] = []
         here, running = self.settle(start, np.inf), self.rows
         lowest = LOWEST * running.threshold
@@ -262,7 +262,7 @@ class Walk:
         return spots
 
     def first_cut(self, c: Array) -> float:
-        """Return the distance from T within which 95 % of the mass lies."""
+        """Return the distance from T that contains 95 % of the mass."""
         distances, mass = np.abs(self.losses(c) - self.rows.threshold), self.rows.mass
         order = np.argsort(distances, kind="stable")
         reached = np.cumsum(mass[order])
@@ -274,9 +274,9 @@ class Walk:
 
 
 def _factor(hessian: Array, sizes: Array, damping: float) -> tuple[float, Curvature | None]:
-    """Return the damping that makes a Hessian positive definite, if needed, and its curvature.
+    """Return the damping with which a Hessian is positive definite, and the resulting curvature.
 
-    A coordinate of size 0 has no gradient either, so any curvature leaves it unchanged.
+    A coordinate of size 0 has no gradient, so any curvature leaves it unchanged.
     """
     hessian = hessian + np.diag(sizes == 0)
     for _ in range(60):

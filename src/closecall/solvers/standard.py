@@ -1,4 +1,4 @@
-"""Standardised columns: the coordinates of all paths."""
+"""Standardised columns, the coordinates of all paths."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 
 from .._names import Array
 
-BLOCK = 1 << 16  # entries of rows that are processed at a time: as float64 they stay in cache
+BLOCK = 1 << 16  # the number of entries to process at a time, which stay in the cache as float64
 ROUNDED = 1e-3  # the largest error of margins in single precision
 
 
 def in_cache(rows: int, width: int) -> Iterator[slice]:
-    """Return slices of rows of ``width`` entries that stay in cache as float64."""
+    """Return slices of rows with ``width`` entries that stay in the cache as float64."""
     step = max(1, BLOCK // max(1, width))
     return (slice(begin, begin + step) for begin in range(0, rows, step))
 
 
 @dataclass(frozen=True)
 class Standard:
-    """Coordinates of standardised columns, with the intercept last; mean and scale are (features,)."""
+    """The coordinates of standardised columns, with the intercept last; mean and scale are (features,)."""
 
     mean: Array
     scale: Array
@@ -33,12 +33,12 @@ class Standard:
         return len(self.mean) + self.intercept
 
     def to_parameters(self, c: Array) -> tuple[Array, Array]:
-        """Return coefficients (..., features) and intercepts (...) of coordinates (..., coordinates)."""
+        """Return the coefficients (..., features) and intercepts (...) for coordinates (..., coordinates)."""
         coef = c[..., : len(self.mean)] / self.scale
         return coef, (c[..., -1] if self.intercept else np.zeros(c.shape[:-1])) - (coef * self.mean).sum(axis=-1)
 
     def to_coordinates(self, coef: Array, intercept: Any) -> Array:
-        """Return the coordinates of coefficients and intercepts: the inverse of :meth:`to_parameters`."""
+        """Return the coordinates for coefficients and intercepts, as the inverse of :meth:`to_parameters`."""
         last = np.asarray(intercept + (coef * self.mean).sum(axis=-1))[..., None]
         return np.concatenate([coef * self.scale, last], axis=-1) if self.intercept else coef * self.scale
 
@@ -47,7 +47,7 @@ class Standard:
         return np.append(alpha / self.scale**2, [alpha * penalize_intercept] * self.intercept)
 
     def scores(self, X: Array, c: Array) -> Array:
-        """Return scores (rows,), in single precision if X has it and it suffices up to six scales from the mean."""
+        """Return scores (rows,), in single precision if X has it and it suffices within six scales of the mean."""
         coef, intercept = self.to_parameters(c)
         if X.dtype == np.float32 and np.finfo(np.float32).eps * float(
             np.abs(coef) @ (np.abs(self.mean) + 6.0 * self.scale)
@@ -59,7 +59,7 @@ class Standard:
         return found + intercept
 
     def signed(self, X: Array, signs: Array, found: Array | None = None) -> Array:
-        """Return rows ``-y * z`` (rows, coordinates), written to ``found`` if it is given."""
+        """Return rows ``-y * z`` (rows, coordinates), stored in ``found`` if it is given."""
         found = np.empty((len(X), self.size)) if found is None else found
         inner = found[:, : len(self.mean)]
         np.subtract(X, self.mean, out=inner)
@@ -69,7 +69,7 @@ class Standard:
 
 
 def standards(X: Array, mass: Array, fit_intercept: bool, penalize_intercept: bool) -> tuple[Standard, Array]:
-    """Return the means and scales of the columns of float64 X, weighted by mass, and which columns are constant.
+    """Return the mass-weighted means and scales of the columns of X in float64, and which columns are constant.
 
     Means are subtracted only if there is a free intercept.
 
@@ -78,10 +78,10 @@ def standards(X: Array, mass: Array, fit_intercept: bool, penalize_intercept: bo
     >>> standards(np.array([[1.0, 5.0], [3.0, 5.0]]), np.ones(2), True, False)
     (Standard(mean=array([2., 5.]), scale=array([1., 1.]), intercept=True), array([False,  True]))
     """
-    # Plain sums, not products: each processor's BLAS adds in its own order, and these are the same everywhere.
+    # These are plain sums, not products, because every BLAS adds in its own order, and plain sums are always the same.
     share = (mass / mass.sum())[:, None]
     mean = (share * X).sum(axis=0) if fit_intercept and not penalize_intercept else np.zeros(X.shape[1])
     scale = np.sqrt((share * np.square(X - mean)).sum(axis=0))
-    # Deviations this small are rounding, and the squares of values below 1e-100 have no digits.
+    # Deviations as small as this are rounding errors, and values below 1e-100 lose their digits when squared.
     constant = scale <= np.maximum(1e-14 * np.abs(X).max(axis=0), 1e-100)
     return Standard(mean, np.where(constant, 1.0, scale), fit_intercept), constant

@@ -1,4 +1,4 @@
-"""Starts for nonconvex problems: the masses used along each path, the same in the folds and in the refit."""
+"""Starts for nonconvex problems: the masses along each path, which are the same in the folds and in the refit."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ STREAM = 0xD1B54A32D192ED03
 
 
 def starts_for(samples: int, size: int) -> int:
-    """Return the default number of starts for rows (samples, size): two to ten, within a limit on the work.
+    """Return the default number of starts for rows (samples, size): two to ten, depending on the cost.
 
-    On 23 PMLB sets of 120 to 1,700 rows, ten starts had no more training errors than the best of twenty runs of
-    Algorithm 1 in 91 % of 184 problems, four in 83 %, one in 67 %.
+    On 23 PMLB sets of 120 to 1,700 rows, ten starts gave no more training errors than the best of twenty runs of
+    Algorithm 1 in 91 % of 184 problems, four starts in 83 %, and one start in 67 %.
 
     Examples
     --------
@@ -28,9 +28,10 @@ def starts_for(samples: int, size: int) -> int:
 def start_masses(X: Array, mass: Array, words: Array, n_starts: int) -> Array:
     """Return the masses of each start (n_starts, samples).
 
-    The first uses the given masses. The second leaves out the most extreme quarter of the rows: outliers tilt the
-    average, and no descent recovers from that. The others are random with mean 1: in turn exponential, squared
-    exponential, and restricted to one row in five. The more they deviate from 1, the further apart the paths end.
+    The first start uses the given masses. The second practically ignores the most extreme quarter of the rows, because
+    outliers shift the average so much that later steps cannot correct it. The others multiply the masses by random
+    factors with mean 1, which are in turn exponential, squared exponential, and concentrated on one row in five. The
+    more they deviate from 1, the further apart the paths end.
 
     Examples
     --------
@@ -53,7 +54,7 @@ def start_masses(X: Array, mass: Array, words: Array, n_starts: int) -> Array:
 
 
 def outlyingness(X: Array) -> Array:
-    """Return the largest robust deviation of each row over the columns (samples,).
+    """Return each row's largest robust deviation over the columns (samples,).
 
     Examples
     --------

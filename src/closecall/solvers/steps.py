@@ -1,10 +1,11 @@
-"""Majorising steps for all problems that are not convex averages, a block of them at a time.
+"""Majorising steps for all problems that are not convex averages, for one block of problems at a time.
 
-One step is ``w <- w - eta * (c * kappa * X'X + alpha)^-1 gradient``, a division in the design's coordinates. c bounds
-the curvature of the loss and kappa is the share of ``X'X`` that k examples carry: in r dimensions about ``(sqrt(k) +
-sqrt(r))^2 / n`` (Marchenko & Pastur), at most 1. eta starts at 1; when a window of steps goes back and forth (its net
-move is less than half its path), the selection alternates and eta is halved. A problem leaves the batch when the mean
-step of a window moves the margins by less than ``tol`` of their size; its certificate decides whether it has converged.
+One step is ``w <- w - eta * (c * kappa * X'X + alpha)^-1 gradient``, which is a division in the design's coordinates.
+Here c bounds the curvature of the loss, and kappa is the share of ``X'X`` that is due to k examples. In r dimensions,
+it is about ``(sqrt(k) + sqrt(r))^2 / n`` (Marchenko & Pastur), and at most 1. At first, eta is 1. If the net move over
+a window of steps is less than half the length of its path, the steps go back and forth because the selection
+alternates, and eta is halved. A problem leaves the batch when the mean step of a window changes the margins by less
+than ``tol`` times their size. Its certificate then decides whether it has converged.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from .certificate import counts
 from .design import Design
 from .kernels import Mass, pull_of
 
-#: Steps after which the progress of a row is judged.
+#: The number of steps after which the progress of a row is evaluated.
 WINDOW = 10
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Problems as parallel arrays, with k and m as masses and the ``first`` step of each row."""
+    """Problems as parallel arrays, with k and m as masses and with the first step of each row."""
 
     loss: Array
     aggregate: Array
@@ -43,7 +44,7 @@ class Rows:
 
     @classmethod
     def of(cls, problems: Sequence[Problem], fold_of: Array, totals: Array, steps: int) -> Rows:
-        """Return problems as rows, given the mass of each fold; those that use all examples are `average`."""
+        """Return problems as rows, given the mass of each fold; problems that use all examples become `average`."""
         found = []
         for problem, fold in zip(problems, fold_of.tolist(), strict=True):
             name, total = problem.aggregate, float(totals[fold])
@@ -62,12 +63,12 @@ class Rows:
 
     @property
     def averages(self) -> Array:
-        """Which rows are convex averages, (rows,)."""
+        """Which rows are convex averages (rows,)."""
         pairs = zip(self.loss, self.aggregate, strict=True)
         return np.array([get_loss(loss).convex and get_aggregate(name).plain for loss, name in pairs], dtype=bool)
 
     def alike(self, start: Array) -> list[Array]:
-        """Return groups of rows of one loss, fold and start (rows, coordinates), each in the order of alpha."""
+        """Return groups of rows with the same loss, fold and start (rows, coordinates), each in the order of alpha."""
         groups: dict[Any, list[int]] = {}
         for row in np.lexsort((self.alpha, self.fold, self.loss)).tolist():
             groups.setdefault((self.loss[row], self.fold[row], start[row].tobytes()), []).append(row)
@@ -75,7 +76,7 @@ class Rows:
 
 
 def share_of_gram(k: Array, rank: int, total: Array | float) -> Array:
-    """kappa: the share of the Gram matrix that k examples carry, at most 1.
+    """Return kappa, the share of the Gram matrix that is due to k examples, at most 1.
 
     Examples
     --------
@@ -86,20 +87,20 @@ def share_of_gram(k: Array, rank: int, total: Array | float) -> Array:
 
 
 def step_curvature(loss: str) -> float:
-    """The loss's curvature bound; 1 for a loss with a kink, whose slope changes by 1 over a margin of about 1."""
+    """Return the loss's curvature bound, or 1 if it has a kink, as the slope changes by 1 over a margin of about 1."""
     bound = get_loss(loss).curvature
     return bound if np.isfinite(bound) else 1.0
 
 
 def is_steep(loss: str) -> bool:
-    """Whether the slope is unbounded, in which case a few examples could make steps grow without limit."""
+    """Return whether the slope is unbounded, so that a few examples could make steps grow without limit."""
     return bool(np.abs(get_loss(loss).slope(np.array([-1e6]))[0]) > 1e3)
 
 
 def within_reach(length: Array | float, size: Array | float, total: Array | float) -> Array:
-    """Return factors that limit the change of the margins in a step to their size, or to 1 if that is larger (rms).
+    """Return factors that limit a step's change of the margins to their size or to 1, whichever is larger.
 
-    kappa is the share that k examples usually carry. k outliers carry more, and if their slopes are unbounded, each
+    Sizes are root mean squares. The estimate kappa is too small for k outliers, and if their slopes are unbounded, each
     step would be longer than the last. Limited steps go back and forth instead, and eta is halved.
 
     Examples
@@ -114,14 +115,14 @@ def within_reach(length: Array | float, size: Array | float, total: Array | floa
 def close_window(net: Any, path: Any, size: Any, total: Any, tol: float) -> tuple[Any, Any]:
     """Return whether the steps of a window went back and forth, and whether they were small enough to stop.
 
-    The lengths are the net move, the path and the coordinates. Margins below 0.01 (root mean square) count as 0.01,
-    because the solution of some problems is w = 0.
+    The arguments are the lengths of the net move, of the path and of the coordinates. If the root mean square of the
+    margins is below 0.01, it counts as 0.01, because the solution of some problems is w = 0.
     """
     return net < 0.5 * path, path <= WINDOW * tol * np.maximum(size, 0.01 * np.sqrt(total))
 
 
 def schedule_table(rows: Rows, totals: Array, steps: int) -> tuple[Array, Array]:
-    """Return k for the steps up to the last third, (steps, rows), and which rows decay; one step if none does."""
+    """Return k for the steps before the last third (steps, rows), or for one step if no row decays, and which do."""
     decays = np.array([get_aggregate(name).decays for name in rows.aggregate], dtype=bool)
     last = first_final_step(steps) if decays.any() else 0
     table = np.broadcast_to(rows.k, (last + 1, len(rows))).copy()
@@ -135,7 +136,8 @@ def schedule_table(rows: Rows, totals: Array, steps: int) -> tuple[Array, Array]
 def make_blocks(rows: Rows, block_rows: int, chosen: Array, *, mixed: bool = False) -> list[tuple[slice | Array, int]]:
     """Return blocks of at most ``block_rows`` of the chosen rows, and the first row of each.
 
-    Neighbours are a slice, which avoids copies. Unless ``mixed``, a block has one fold, loss and pull.
+    Adjacent rows are returned as a slice, which avoids copies. Unless ``mixed``, all rows of a block have the same
+    fold, loss and gradient function.
     """
     blocks: list[tuple[slice | Array, int]] = []
     if not chosen.size:
@@ -153,9 +155,9 @@ def make_blocks(rows: Rows, block_rows: int, chosen: Array, *, mixed: bool = Fal
 
 
 class Descent:
-    """The active rows as parallel arrays, and the history of their windows.
+    """The active rows as parallel arrays, with the histories of their windows.
 
-    NumPy evaluates ``block_rows`` rows together, the compiled kernel ``wide_rows``; start is (rows, coordinates).
+    NumPy evaluates ``block_rows`` rows together, and the compiled kernel ``wide_rows``. start is (rows, coordinates).
     """
 
     def __init__(
@@ -181,7 +183,7 @@ class Descent:
     def run(self, tol: float, extra: int, beat: Callable[[int, int], None] | None = None) -> tuple[Array, Array]:
         """Run every row until it converges or has taken all steps, including ``extra`` steps at the final k.
 
-        After each step, ``beat`` receives the largest step and the number of active rows. Returns coordinates (rows,
+        After each step, ``beat`` receives the largest step and the number of active rows. Return the coordinates (rows,
         coordinates) and the last steps (rows,).
         """
         limit = self.steps + extra
@@ -202,7 +204,7 @@ class Descent:
         return final, used
 
     def arrange(self) -> None:
-        """Arrange the rows in blocks and compute everything that stays valid until rows leave."""
+        """Arrange the rows in blocks, and compute everything that remains valid until rows leave."""
         fixed = ~self.decays | (self.step >= self.last)
         self.falling = not fixed.all()  # before the last third k changes at every step
         self.blocks = make_blocks(self.rows, self.block_rows, np.flatnonzero(~self.fast))
@@ -225,7 +227,7 @@ class Descent:
         self.k, self.divisor = k, carried[:, None] * self.design.spectrum + self.shrink
 
     def pause(self, limit: int) -> int:
-        """Return how many steps can be taken before a window opens or closes, or a row must leave."""
+        """Return how many steps can be taken before a window opens or closes or a row must leave."""
         judged = ~self.decays | (self.step >= self.last)
         windows, openings = WINDOW - 1 - self.count[judged], self.last - 1 - self.step[~judged]
         return int(np.concatenate([windows, openings, [limit - self.step.max()]]).clip(0).min())
@@ -247,7 +249,7 @@ class Descent:
         self.count += 1
 
     def gradients(self) -> Array:
-        """Return the gradients of all rows, (rows, coordinates), without the penalty."""
+        """Return the gradients of all rows (rows, coordinates) without the penalty."""
         rounded = self.C.astype(self.design.signed.dtype, copy=False)
         gradient, rows = np.empty_like(self.C), self.rows
         for part, first in self.blocks:
@@ -261,7 +263,7 @@ class Descent:
         return gradient
 
     def judge(self, tol: float) -> Array:
-        """Close full windows: halve the step size of oscillating rows, and return which rows have converged."""
+        """Close full windows, halve the step sizes of oscillating rows, and return which rows have converged."""
         judged = self.count == WINDOW
         if self.falling:  # before the last third, decay runs are not judged; their first window opens there
             judged &= ~self.decays | (self.step >= self.last)

@@ -1,7 +1,7 @@
-"""Hundreds of problems at once: every (loss, aggregate, k, alpha) and fold is a row of one matrix.
+"""Solve hundreds of problems at once: each loss, aggregate, k, alpha and fold is one row of a matrix.
 
-The same work is done only once: `close`, `close_decay` and `atk` with k = n *are* `average`; all decay runs of one
-(loss, alpha, fold) start from one average; equal problems are solved once; converged problems leave.
+No work is repeated. `close`, `close_decay` and `atk` with k = n *are* `average`. All decay runs with the same loss,
+alpha and fold start from the same average. Equal problems are solved once, and converged problems leave the batch.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from .many import FROM_ROWS
 from .newton import Limits
 from .steps import Descent, Rows
 
-#: Entries of a design below which BLAS threads spend more time waiting than working.
+#: In designs with fewer entries than this, BLAS threads spend more time waiting than working.
 SMALL_DESIGN = 1 << 20
 NOT_FINITE = "a solution is not finite; scale the features (StandardScaler) or raise alpha"
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The argument of the callback: the step reached, the number of steps, and how many problems are still running."""
+    """The argument of the callback: the step reached, the number of steps, and the number of problems still running."""
 
     phase: str
     step: int
@@ -46,7 +46,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A training set ready for several sweeps; a search runs four or five."""
+    """A training set that is prepared for several sweeps; a search runs four or five."""
 
     design: Design
     features: int
@@ -54,18 +54,18 @@ class Prepared:
 
     @cached_property
     def masses(self) -> list[Mass]:
-        """The folds' masses in the type of the design."""
+        """The masses of the folds in the type of the design."""
         return [make_mass(mass, self.design.signed.dtype.type) for mass in self.design.masses]
 
     def least_squares(self, fold_of: Array) -> Array:
-        """The least-squares starts of problems on these folds, (problems, coordinates); computed once per fold."""
+        """Return the least-squares starts (problems, coordinates) of problems on these folds, solving each fold once."""
         missing = [fold for fold in np.unique(fold_of).tolist() if fold not in self._starts]
         self._starts.update(zip(missing, least_squares_start(self.design, missing), strict=True))
         return np.stack([self._starts[fold] for fold in fold_of.tolist()])
 
 
 def prepare(X: Any, y: Array, masses: Array, *, fit_intercept: bool, penalize_intercept: bool, dtype: Any) -> Prepared:
-    """Prepare data that :func:`closecall.solvers.solve` would accept unchanged, with masses (folds, samples)."""
+    """Prepare data in the form that :func:`closecall.solvers.solve` accepts, with masses (folds, samples)."""
     X, y, masses = merge_duplicates(X, y, masses)
     with _finite_results():
         design = make_design(X, y, masses, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype)
@@ -74,7 +74,7 @@ def prepare(X: Any, y: Array, masses: Array, *, fit_intercept: bool, penalize_in
 
 @contextlib.contextmanager
 def _finite_results() -> Iterator[None]:
-    """Ignore overflow, for which the caller checks the results, and turn errors of LAPACK into the same error."""
+    """Ignore overflow, since the caller checks the results, and raise the same error if LAPACK fails."""
     with np.errstate(all="ignore"):
         try:
             yield
@@ -95,13 +95,13 @@ def sweep(
     threads: int = 1,
     callback: Callable[[Progress], None] | None = None,
 ) -> tuple[Array, Array, Array, Array]:
-    """Solve without a certificate, as in a search, whose winner is fitted again by :func:`solve`.
+    """Solve problems without certificates, as a search does before it refits the best one with :func:`solve`.
 
     Returns
     -------
     coef : array (problems, features)
     intercept, n_iter, bounds : arrays (problems,)
-        The bounds are lower bounds of the minima, 0 where none is known.
+        The bounds are lower bounds on the minima, or 0 if none is known.
     """
     problems = check_problems(problems, tol, max_iter=max_iter, threads=threads, memory_limit=memory_limit)
     with _finite_results():
@@ -117,22 +117,22 @@ def _starts(prepared: Prepared, init: Any, fold_of: Array, problems: list[Proble
     design, features = prepared.design, prepared.features
     if isinstance(init, str):
         if init == "least_squares":
-            # A run that begins with an average ends at the same place from any start, and least squares is expensive
-            # for many columns.
+            # A run that begins with an average has the same end from any start, and least squares is expensive for many
+            # columns.
             if design.basis is None and all(_begins_convex(problem) for problem in problems):
                 return np.zeros((len(fold_of), design.rank))
             return prepared.least_squares(fold_of)
         if init == "zeros":
             return np.zeros((len(fold_of), design.rank))
-        raise ValueError(f"unknown init {init!r}; choose one of: least_squares, zeros, or give (coef, intercept)")
+        raise ValueError(f"unknown init {init!r}; choose least_squares or zeros, or pass (coef, intercept)")
     coef, intercept = (np.asarray(part, dtype=np.float64) for part in init)
     try:
         coef = np.broadcast_to(np.atleast_2d(coef), (len(fold_of), features))
         intercept = np.broadcast_to(np.ravel(intercept) if intercept.ndim else intercept, len(fold_of))
     except ValueError:
         raise ValueError(
-            f"init has shapes {coef.shape} and {intercept.shape}; expected ({features},) and a number, one for all "
-            f"problems, or ({len(fold_of)}, {features}) and ({len(fold_of)},), one each"
+            f"init has shapes {coef.shape} and {intercept.shape}; expected ({features},) and a number for all "
+            f"problems together, or ({len(fold_of)}, {features}) and ({len(fold_of)},) for each problem"
         ) from None
     if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
         raise ValueError("init contains NaN or infinite values")
@@ -145,10 +145,9 @@ def _begins_convex(problem: Problem) -> bool:
 
 
 def _from_sample(design: Design, rows: Rows, start: Array, limits: Limits) -> Array:
-    """Return starts for many dense examples: the minimum on a twelfth or 25,000 of them, for the middle alpha of each
-    fold.
+    """Return starts for many dense examples: the minimum for the middle alpha of each group on a sample of them.
 
-    This halves the time of the averages in a search over 100,000 x 20.
+    This halves the time of computing averages in a search on 100,000 x 20 data.
     """
     step = min(12, design.samples // 25_000)
     if design.samples < FROM_ROWS or not isinstance(design.signed, np.ndarray):
@@ -170,7 +169,7 @@ def _from_sample(design: Design, rows: Rows, start: Array, limits: Limits) -> Ar
 
 @dataclass
 class _Batch:
-    """One call of :func:`sweep`."""
+    """A call of :func:`sweep`."""
 
     prepared: Prepared
     problems: list[Problem]
@@ -185,15 +184,16 @@ class _Batch:
     def __post_init__(self) -> None:
         self.design, self.masses = self.prepared.design, self.prepared.masses
         bytes_per_row = self.design.samples * self.design.signed.dtype.itemsize
-        # NumPy keeps about six arrays of a block's shape, which should stay in cache (equally fast from 0.3 to 2 MB).
-        # The compiled kernel keeps one, and products with more rows are faster (5 rows: 4.3 ns an element, 110: 1.3).
+        # NumPy uses about six arrays of a block's shape, which should stay in the cache (all sizes from 0.3 to 2 MB are
+        # equally fast). The compiled kernel uses one, and products with more rows are faster (4.3 ns per element with 5
+        # rows, 1.3 ns with 110).
         limit = self.memory_limit // self.threads
         self.block_rows = max(1, min(1 << 19, limit // 6) // bytes_per_row)
         self.wide_rows = max(1, min(1 << 23, limit // 2) // bytes_per_row)
         self.crew = Crew(self.threads)
 
     def run(self, start: Array) -> tuple[Array, Array, Array]:
-        """Coordinates, steps used and lower bounds (0 if unknown) of every problem."""
+        """Return the coordinates, the steps used and the lower bounds (0 if unknown) of all problems."""
         rows = Rows.of(self.problems, self.fold_of, np.array([mass.total for mass in self.masses]), self.steps)
         row_of, first = _distinct(*vars(rows).values(), start)
         rows, start = rows.take(first), start[first]
@@ -205,7 +205,7 @@ class _Batch:
         return C[row_of], used[row_of], bounds[row_of]
 
     def _grow_roots(self, rows: Rows, start: Array, C: Array, used: Array, bounds: Array) -> None:
-        """Solve the convex averages; each decay run starts where its average was after the first third."""
+        """Solve the convex averages; each decay run starts from its average after the first third of the steps."""
         third, average = last_convex_step(self.steps), rows.averages
         needed = np.flatnonzero(average | (rows.first > 1))
         if not needed.size:
@@ -230,19 +230,19 @@ class _Batch:
         third = last_convex_step(self.steps)
         roots = rows.take(index)
         only_grows = budget == third < self.steps + self.extra
-        # With many columns, an average that only starts decay runs need not be exact.
+        # If there are many columns, an average from which only decay runs start need not be exact.
         tol = max(self.tol, 3e-3) if self.design.basis is None and only_grows else self.tol
         limits = Limits(budget, tol, self.block_rows, third, lambda step: self._beat("convex", step, len(index)))
         return minimize(self.design, roots, self.masses, _from_sample(self.design, roots, start[index], limits), limits)
 
     def _share(self, stepping: Array, rows: Rows, C: Array, used: Array) -> None:
-        """Run the stepping rows, divided among the threads, with similar rows side by side."""
+        """Run the rows that need majorising steps, with similar rows together, and divide them among the threads."""
         some = rows.take(stepping)
         order = stepping[np.lexsort((some.k, some.aggregate, some.loss, some.fold))]
         work = len(order) * self.design.samples
         pieces = 1 if self.threads == 1 else self.threads * (4 if work > 400_000 * self.threads else 1)
         parts = [part for part in np.array_split(order, pieces) if part.size]
-        # Without a callback or other threads, reports have no use and would cost more than a step.
+        # Without a callback or other threads, reports are useless and would cost more than a step.
         heard = partial(self._beat, "steps") if self.callback is not None or self.threads > 1 else None
 
         def task(part: Array) -> Any:
@@ -260,7 +260,7 @@ class _Batch:
 
 
 def _distinct(*parts: Array) -> tuple[Array, Array]:
-    """Return the number of each row among the distinct rows of parallel arrays, and where those first occur."""
+    """Return each row's index among the distinct rows of parallel arrays, and where the distinct rows first occur."""
     keys = list(zip(*([each.tobytes() for each in part] for part in parts), strict=True))
     number = {key: place for place, key in enumerate(dict.fromkeys(keys))}
     number_of = np.array([number[key] for key in keys])

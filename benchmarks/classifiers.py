@@ -3,10 +3,10 @@
     python benchmarks/classifiers.py [monk3 phoneme spambase adult]
     python benchmarks/classifiers.py --large [100000 1000000 sparse classes]
 
-Searches try the same eleven strengths with five folds. The four sets are read from the data directory (set
+All searches try the same eleven penalty strengths with five folds. The four sets are read from the data directory (set
 CLOSECALL_DATA) and standardised. With ``--large`` the data are generated: 100,000 and 1,000,000 rows of 20 columns in
-float32, a sparse set of 15,000 x 50,000, and 2,000 rows of 200 classes. Each set has as many test rows as training
-rows, up to 100,000.
+float32, a sparse matrix of 15,000 x 50,000 values, and 2,000 rows of 200 classes. Each set has as many test rows as
+training rows, up to 100,000.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def rows_of(number: int) -> Table:
 
 
 def text() -> Table:
-    """Return sparse rows of a hundred words out of 50,000, with unequal frequencies."""
+    """Return sparse rows, each with a hundred words out of 50,000; words have unequal frequencies."""
     rng = np.random.default_rng(1)
     words = np.minimum(rng.pareto(0.7, size=(30_000, 100)) * 20, 49_999).astype(int)
     places = np.repeat(np.arange(30_000), 100), words.ravel()

@@ -6,7 +6,7 @@ r"""The cost of a fit over partitions, by rows and workers: passes, tasks, secon
 
 Rows of 20 float32 columns with outliers are written as Parquet once for each size. Seconds are the processor time of
 all processes, so other load does not count. Memory is the largest total over all processes (PSS), measured four times a
-second; the time for measuring it is not counted. Each fit replaces its line of docs/assets/cluster.csv.
+second; the time for measuring it is not counted. Each fit replaces its line in docs/assets/cluster.csv.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def measure(source: Any, close: bool, rows: int, alpha: float) -> dict[str, Any]
 
 
 def run(folder: Path, rows: int, how: str, workers: int, close: bool, scratch: str, alpha: float) -> dict[str, Any]:
-    """Measure one fit, streamed or on Dask workers."""
+    """Measure one fit, which is either streamed or run on Dask workers."""
     about = {"how": how, "workers": workers}
     if how == "parquet":
         source = ParquetSource(str(folder), "label", processes=workers, scratch=scratch)

@@ -4,7 +4,7 @@ These are the sets of the paper's Figure 1. Only the horizontal position is used
 panel. *Easy*: a distant block of easy positives shifts the boundary of the average loss. *Imbalance* and *imbalance +
 outlier*: the larger class shifts the boundary. *Ambiguous*: no boundary can separate the mixed left half, which also
 shifts the boundary of the average loss. The titles list the training errors in the order of the legend. All methods
-have the same weak penalty, alpha = 0.01; with alpha = 1 the average makes 25, 12, 13 and 154 errors.
+have the same weak penalty, alpha = 0.01; with alpha = 1, the average loss gives 25, 12, 13 and 154 errors.
 """
 
 from matplotlib import pyplot

@@ -1,8 +1,8 @@
 """Which examples have weight.
 
-An aggregate gives each example a weight. The picture shows forty examples, ordered by their logistic loss, and which of
-them get weight if k = 10. Average top-k selects the largest losses, whereas close-k selects those nearest to log 2, the
-loss on the boundary.
+An aggregate gives each example a weight. The picture shows forty examples in the order of their logistic loss; large
+dots mark those that get weight if k = 10. Average top-k selects the largest losses, whereas close-k selects those
+nearest to log 2, the loss on the boundary.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ SHOWN = {"average": {}, "maximal": {}, "top": {"k": 10}, "atk": {"k": 10}, "clos
 
 
 def draw() -> Figure:
-    """Draw one row of examples for each aggregate; large dots have weight."""
+    """Draw one row of examples for each aggregate, with large dots for examples that have weight."""
     loss = get_loss("logistic")
     losses = loss.value(np.linspace(4, -3, 40))
     figure, axis = pyplot.subplots(figsize=(8, 2.8), layout="constrained")

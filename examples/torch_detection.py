@@ -81,7 +81,7 @@ def work(rank: int, world: int, folder: str) -> None:
 
 
 def main(group: Any = None, rank: int = 0, world: int = 1) -> dict[str, tuple[float, float]]:
-    """Return the spots found and the false alarms, with the mean and with mining."""
+    """Return the share of spots found and the false alarms, both with the mean and with mining."""
     return {name: train(mined, group, rank, world) for name, mined in (("mean", False), ("mined 3:1", True))}
 
 

@@ -1,13 +1,13 @@
 """Imbalanced images and a small CNN: comparison of the mean and close-k.
 
 The data are synthetic colour images in CIFAR's layout (3 x 16 x 16): four kinds of stripes in noise, each half as
-frequent as the previous one. The program prints the accuracy over all test images and over those of the rarest kind
-(the test set is balanced).
+frequent as the previous one. The program prints the accuracy over all test images and over those of the rarest kind;
+the test set is balanced.
 
-On these images close-k gains nothing over the mean; the example shows how to use it and what to watch for. Close-k
-drops examples far on the wrong side of the boundary, so a rare class must be learned in the first third of the steps,
-before k falls. With NOISE = 0.8 this time is too short for three of the four seeds tried, and close-k gives up the
-rarest class.
+On these images, close-k gains nothing over the mean; the example shows how to use close-k and what to watch for.
+Close-k drops examples far on the wrong side of the boundary, so a rare class must be learned in the first third of the
+steps, before k falls. With NOISE = 0.8 this time is too short for three of the four seeds tried, and close-k gives up
+the rarest class.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Close-k with Lightning: the loss belongs to the module, and the schedule is a callback.
 
-The callback steps once per optimiser step, so batches may be accumulated. The position of the schedule and the memory
-of the reducer are part of the module's state, so ``ckpt_path=`` resumes both.
+The callback advances once per optimiser step, so batches may be accumulated. The position of the schedule and the
+memory of the reducer are part of the module's state, so ``ckpt_path=`` resumes both.
 """
 
 from typing import Any

@@ -76,7 +76,7 @@ def work(rank: int, world: int, folder: str) -> None:
 
 
 def main(group: Any = None, rank: int = 0, world: int = 1) -> dict[str, float]:
-    """Return the intersection over union with each loss."""
+    """Return the intersection over union for each loss."""
     return {name: train(loss, group, rank, world) for name, loss in losses(group).items()}
 
 

@@ -73,7 +73,7 @@ def reproduce(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Run targets, resuming unfinished runs, and write tables, figures and the report.
+    """Run targets (unfinished runs are resumed) and write the tables, the figures and the report.
 
     Without arguments, the embedded suite, which needs no download, is run under both protocols.
     """
@@ -274,7 +274,7 @@ def _answer(record: dict[str, object], text: str, as_json: bool) -> None:
 
 
 def report(output: Out = RESULTS, as_json: Json = False) -> None:
-    """Write tables, figures and the report again from the store, without data or new runs."""
+    """Write the tables, the figures and the report again from the store, without data or new runs."""
     with Store(output / "store.sqlite") as store:
         page = _write_report(store, output, as_json)
     _answer({"kind": "report", "path": str(page)}, shown(page), as_json)

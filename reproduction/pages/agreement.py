@@ -116,7 +116,7 @@ def agreement_summary(rows: Sequence[Row]) -> Table:
 
 
 def disagreement_table(rows: Sequence[Row], table: str, protocol: str) -> Table:
-    """Return the cells of a table that disagree, largest first; a star marks those left after Holm's correction."""
+    """Return the cells of a table that disagree, largest first; a star marks those that Holm's correction leaves."""
     mine = [row for row in rows if (row["table"], row["protocol"]) == (table, protocol)]
     apart = sorted((row for row in mine if row["p"] < SIGNIFICANCE), key=lambda row: -abs(row["z"]))
     heading = f"{_name(table)}, {protocol} protocol: {len(apart)} of {len(mine)} cells differ"

@@ -57,7 +57,7 @@ def _filled(text: str, claim: dict[str, Any], folder: Path, name: str) -> str:
     if len(found) != 1 or len(pieces) != len(claim["cells"]) + 1:
         raise ValueError(
             f"{name}: {claim['text']!r} occurs {len(found)} times, with {len(claim['cells'])} cells: {CLAIMS} must "
-            "name text that is on the page once, and a cell for every {}"
+            "contain text that occurs once on the page, and a cell for every {}"
         )
     for place in range(len(claim["cells"]), 0, -1):
         start, end = found[0].span(place)

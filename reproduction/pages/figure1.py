@@ -48,7 +48,7 @@ Content = dict[str, list[Row]]
 def solve_figure1(max_iter: int = MAX_ITER, draws: int = DRAWS) -> Content:
     """Return the points of one draw and the training errors over many, for the four sets of Figure 1.
 
-    Logistic loss, fitted on the first column. There is no validation part: each method uses the k with the fewest
+    The logistic loss is fitted to the first column. There is no validation part: each method uses the k with the fewest
     training errors (the larger k wins a tie). The same sets are also fitted by the descent of the paper's own figure,
     which stops long before the minimum.
     """
@@ -142,7 +142,7 @@ DESCENT, MINIMISERS = "released descent", "minimisers"
 
 
 def figure1_shown(content: Content, max_iter: int) -> tuple[list[Row], list[Row], Table]:
-    """Return the points and boundaries of one draw, and a table of training errors above the best possible.
+    """Return the points and boundaries of one draw, and a table of training errors above the best possible number.
 
     Results stored by early versions contain only the minimisers.
     """

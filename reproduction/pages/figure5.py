@@ -46,7 +46,7 @@ def simulated(cells: list[Cell], size: Size, archive: Archive) -> tuple[list[Row
 
 
 def standard_error(values: Array) -> float:
-    """Return the standard error of a mean over splits of one data set; NaN for one split."""
+    """Return the standard error of a mean over splits of one data set, or NaN if there is only one split."""
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
 
 

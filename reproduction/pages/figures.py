@@ -108,7 +108,7 @@ def sizes(records: Sequence[Row]) -> Any:
 
 
 def scatter(scores: Scores) -> Any:
-    """Draw Figure 3: test accuracy of close decay against average, one panel for each loss, one point for each set."""
+    """Draw Figure 3: accuracy of close decay against average, with a panel for each loss and a point for each set."""
     panels = []
     for loss in LOSSES:
         means, p = 100 * scores.test(loss, PAIR).mean(axis=-1), scores.pairs(loss)[PAIR].p
@@ -161,7 +161,7 @@ def chosen_k(scores: Scores) -> Any:
 
 
 def simulations(records: Sequence[Row]) -> Any:
-    """Draw Figure 5: accuracy against the number of added examples, one panel for each contamination and loss.
+    """Draw Figure 5: accuracy against the number of added examples, with a panel for each contamination and loss.
 
     Records have ``contamination``, ``level``, ``loss``, ``method``, ``accuracy`` and ``majority``.
     """
@@ -185,7 +185,7 @@ _DASHES = [[1, 0], [7, 2], [1, 0], [4, 3], [1, 0], [2, 3]]
 def _simulation(records: Sequence[Row]) -> Any:
     """Draw one panel of Figure 5, with equally spaced levels.
 
-    Colour, dash and mark distinguish overlapping lines; wider ones are drawn first.
+    Colours, dashes and marks distinguish overlapping lines; wider lines are drawn first.
     """
     shown = [{**record, "method": LABELS[record["method"]]} for record in records]
     shown += [

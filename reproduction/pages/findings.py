@@ -45,7 +45,7 @@ M = TypeVar("M", bound=Mapping[str, Any])
 
 @dataclass(frozen=True)
 class Judgement:
-    """Close decay against average for one loss."""
+    """The comparison of close decay with average for one loss."""
 
     loss: str
     outcome: str  # a key of ``HEADLINES``
@@ -119,7 +119,7 @@ def judge(scores: Scores, loss: str, published: Sequence[PairTable] = ()) -> Jud
 
 def _counted(wins: int, losses: int, total: int, splits: int) -> str:
     if splits == 1:
-        return "There is one split only: no difference can be tested."
+        return "There is only one split, so no difference can be tested."
     won, lost = (
         "{fraction:.0%}, 95% interval {low:.0%} to {high:.0%}".format_map(_with_interval(count, total))
         for count in (wins, losses)
@@ -206,7 +206,7 @@ FORMATS = {
 def headline(suite: str, scores: Scores) -> list[Row]:
     """Count the data sets on which close decay beats average or loses to it, for each loss, test and criterion.
 
-    Each row of wins is followed by its row of losses, which :func:`outcomes` relies on.
+    Each row of wins is followed by its row of losses; :func:`outcomes` relies on this order.
     """
     rows: list[Row] = []
     for loss in LOSSES:

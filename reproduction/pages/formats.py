@@ -15,7 +15,7 @@ WIDTH = 80
 
 @dataclass(frozen=True)
 class Table:
-    """A table as displayed, and the numbers behind it.
+    """A table for display, and the numbers behind it.
 
     ``name`` is the stem of its files. ``rows`` contains the formatted cells; the first column names the row.
     ``records`` has one flat record for each unrounded number, for the CSV file. ``notes``, shown below the table, say

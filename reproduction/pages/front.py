@@ -86,7 +86,7 @@ def _opening(first: Sequence[Row], covered: Sequence[Row], pages: Sequence[tuple
 
 
 def _lead(first: Sequence[Row]) -> Iterator[Block]:
-    """Yield the main comparison of the paper: PMLB, linear models, each protocol with its own test."""
+    """Yield the main comparison of the paper: linear models on PMLB, each protocol with its own test."""
     sentences = [
         said("front.place", wins=wins, losses=losses, won=share(wins), lost=share(losses))
         for wins, losses in outcomes(first, suite="pmlb94", model="linear", criterion="significant")
@@ -129,7 +129,7 @@ def _covered_name(row: Row) -> str:
 
 def _missing(sections: Sequence[Section]) -> Iterator[Block]:
     # Cells that have not been run yet are listed with the coverage.
-    dull = ("cells have not been run", "run it again.")
+    dull = ("cells have not been run", "run the target again.")
     notes = [_reason(note) for note in notes_of(sections) if not note.endswith(dull)]
     if notes:
         yield Fold(f"What is missing, and why ({len(notes)})", (Items(tuple(notes)),))

@@ -141,7 +141,7 @@ def _headline(sections: Iterable[Section]) -> list[Row]:
 def _write_tables(
     folder: Path, sections: Sequence[Section], covered: Sequence[Row], agreed: Sequence[Row], first: Sequence[Row]
 ) -> Iterator[Path]:
-    """Write the numbers behind the pages, one file for each kind of table."""
+    """Write the numbers behind the pages, with one file for each kind of table."""
     files: dict[str, list[Row]] = {}
     for section in sections:
         page = _PAGES[section.job.target.name]
@@ -186,7 +186,7 @@ def _write_charts(folder: Path, sections: Sequence[Section]) -> Iterator[Path]:
 def _target_page(
     sections: Sequence[Section], covered: Sequence[Row], agreed: Sequence[Row], first: Sequence[Row]
 ) -> list[Block]:
-    """Return the answer, the tables (after the pictures if it is a figure), the folded parts and the coverage."""
+    """Return the answer, the tables (after the pictures for a figure), the folded parts and the coverage."""
     target = sections[0].job.target
     opening, page = answer(target.name, sections, first), _PAGES[target.name]
     blocks: list[Block] = [Heading(target.title, 1), *([Paragraph(opening, strong=True)] if opening else [])]
@@ -206,7 +206,7 @@ def _target_page(
 
 def _without_holes(table: Table) -> Table:
     """Return the table without its notes on missing data sets, which the page lists once."""
-    return replace(table, notes=tuple(note for note in table.notes if not note.startswith("Left out,")))
+    return replace(table, notes=tuple(note for note in table.notes if not note.startswith("Data sets left out (")))
 
 
 def _coverage_blocks(sections: Sequence[Section], covered: Sequence[Row]) -> Iterator[Block]:

@@ -98,7 +98,7 @@ def _gather(section: Section, archive: Archive) -> None:
         where = f"under {scores.protocol}, {scores.model}"
         notes = [f"Left out {where}: {title(hole.dataset)}: {hole.why}" for hole in missing]
         if not scores.datasets:
-            notes.insert(0, f"No data set is complete yet {where}: run it again.")
+            notes.insert(0, f"No data set is complete yet {where}: run the target again.")
         section.notes += [note for note in notes if note not in section.notes]
     section.scores = [scores for scores in found if scores.datasets]
     section.published = [table for table in PAIR_TABLES.values() if job.suites == (table.suite,)]

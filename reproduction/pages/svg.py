@@ -12,8 +12,8 @@ _NUMBERS = re.compile(r'(?<= )(?:transform|d|x|y|x1|x2|y1|y2|width|height)="[^"]
 def slim(svg: str) -> str:
     """Return a smaller version of a picture.
 
-    A tenth of a pixel is precise enough, and descriptions of single marks for screen readers are never read in an
-    embedded picture.
+    Coordinates are rounded to a tenth of a pixel. Descriptions of single marks for screen readers are removed, because
+    they are never read in an embedded picture.
 
     Examples
     --------

@@ -39,8 +39,8 @@ def notes_on(scores: Scores) -> tuple[str, ...]:
         # With many missing sets, the table lists only their names, and the section the reasons.
         few = len(scores.holes) <= 4
         holes = [f"{title(hole.dataset)} ({hole.why})" if few else title(hole.dataset) for hole in scores.holes]
-        reasons = "" if few else "; notes.md says why"
-        notes.append(f"Left out, {len(holes)} data sets: {'; '.join(holes)}{reasons}.")
+        reasons = "" if few else "; notes.md states the reasons"
+        notes.append(f"Data sets left out ({len(holes)}): {'; '.join(holes)}{reasons}.")
     return tuple(notes)
 
 
@@ -147,7 +147,7 @@ _CLAIM = ("atk", "close_decay")
 
 
 def _claim(scores: Scores, loss: str) -> str:
-    """Return the paper's claim about close decay and average top-k on these sets, and our result."""
+    """Return a sentence with the paper's claim about close decay and average top-k on these sets, and our result."""
     pair = scores.pairs(loss)[_CLAIM]
     found: dict[str, list[str]] = {"better than": [], "worse than": [], "as good as": []}
     for name, gain, p in zip(map(title, scores.datasets), pair.gains, pair.p, strict=True):

@@ -11,7 +11,7 @@ _WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding
 
 
 def said(name: str, /, **values: Any) -> str:
-    """Return the sentence with the given name, with the values filled in.
+    """Return the sentence of the given name, with the values filled in.
 
     Examples
     --------

@@ -112,7 +112,7 @@ class Dataset:
         return digest.hexdigest()
 
     def signs(self) -> Array:
-        """Return the target as -1.0 and +1.0 (the second of the two classes), shape (samples,)."""
+        """Return the target (samples,) as -1.0 and +1.0, where +1.0 is the second of the two classes."""
         if len(self.classes) != 2:
             shown = ", ".join(map(repr, self.classes[:5]))
             raise DataError(
@@ -169,7 +169,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Division:
-    """A data set divided and scaled: three matrices and three vectors of labels in {-1, +1}."""
+    """A divided and scaled data set: three matrices and three vectors of labels in {-1, +1}."""
 
     X: tuple[Array, ...]
     y: tuple[Array, ...]

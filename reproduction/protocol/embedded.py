@@ -192,7 +192,7 @@ EMBEDDED: dict[str, Embedded] = {
 
 
 def embedded(name: str) -> Dataset:
-    """Return the embedded set of that name.
+    """Return the embedded set with the given name.
 
     Examples
     --------

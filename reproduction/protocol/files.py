@@ -28,7 +28,7 @@ Column = tuple[str, Array, tuple[str, ...] | None]
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:
-    """Write a file completely or not at all, creating its folder; invalid characters are escaped."""
+    """Create the folder of a file and write the file completely or not at all; invalid characters are escaped."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as file:
         file.write(content if isinstance(content, bytes) else content.encode(errors="backslashreplace"))
@@ -118,7 +118,7 @@ def _dataset(columns: Iterable[Column], labels: Any, name: str, source: str, ver
 
 
 def _coded(column: Any) -> tuple[Array, tuple[str, ...]]:
-    """Return codes (NaN is missing) and the sorted distinct values as text, whole floats as integers."""
+    """Return codes (NaN if missing) and the sorted distinct values as text; whole floats are written as integers."""
     codes, values = need_pandas().factorize(column)
     words = [str(int(v)) if isinstance(v, float) and v.is_integer() else str(v) for v in values]
     ordered = in_order(words)

@@ -15,7 +15,7 @@ from .protocol import get_protocol
 
 @dataclass(frozen=True)
 class Pair:
-    """One pair of methods over the data sets."""
+    """The comparison of one pair of methods over the data sets."""
 
     base: str
     better: str

@@ -1,9 +1,9 @@
 """Targets, which can be requested, and cells, the units of computation of a request.
 
-A cell is one (data set, split, model, protocol): one long batched solve. Its key is a hash of everything that
-determines its result, so resuming is a set difference, and a changed data file, step count or recipe makes a different
-cell. The suite tells the worker where to find the data; it is not part of the key, so suites that share a data set
-share its cells.
+A cell is one (data set, split, model, protocol), which takes one long batched solve. Its key is a hash of everything
+that determines its result. To resume a run, the finished keys are removed from the requested ones; a different data
+file, step count or recipe means a different cell. The suite tells the worker where to find the data; it is not part of
+the key, so suites that share a data set share its cells.
 """
 
 from __future__ import annotations

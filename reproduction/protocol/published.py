@@ -22,7 +22,7 @@ _PRINTED = tomllib.loads(Path(__file__).with_name("published.toml").read_text(en
 class PairTable:
     """A square table on a suite by a criterion: ``significant`` (p < 0.05) or ``points`` (at least 2 points).
 
-    ``text`` has the entries as printed; ``denominators`` holds, for each model, the numbers of data sets that fit them.
+    ``text`` has the entries as printed; ``denominators`` holds the numbers of data sets that fit them, for each model.
     """
 
     name: str

@@ -96,9 +96,9 @@ def load_dataset(
 
     A name is ``monk3`` (embedded sets first, then PMLB, Fan et al.'s, OpenML100's), ``pmlb:monk3``, ``openml:31``
     (OpenML's data set id), ``openml100:31`` (a task of the suite, by id or name), ``fan8:splice3175``, or a CSV, TSV or
-    Parquet file (also ``.gz``). The target column of a file is ``target``; by default the column named target, class,
-    label or y, or else the last one. ``DataError``, a ``ValueError``, states why a set cannot be used; its subclass
-    ``NotAtHandError`` states that it is not on this machine and cannot be fetched.
+    Parquet file (also ``.gz``). ``target`` names the target column of a file; the default is the column named target,
+    class, label or y, or else the last one. ``DataError``, a ``ValueError``, states why a set cannot be used; its
+    subclass ``NotAtHandError`` states that it is not on this machine and cannot be fetched.
 
     Examples
     --------

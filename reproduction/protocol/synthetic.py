@@ -52,7 +52,8 @@ def example1(n: int, far: float) -> tuple[Array, Array]:
 def example2(n: int, seed: int | np.random.Generator) -> tuple[Array, Array]:
     """Return the paper's Example 2: n negatives uniform on [-1, 1] and n positives uniform on [0, 1]; X is (2 n, 1).
 
-    The best accuracy in the population is 0.75, by predicting x > 0 as positive (the paper's text swaps the sides).
+    The best accuracy in the population is 0.75, reached by predicting that x > 0 is positive (the paper's text swaps
+    the sides).
     """
     rng = np.random.default_rng(seed)
     X = np.concatenate([rng.uniform(-1, 1, n), rng.uniform(0, 1, n)])

@@ -1,7 +1,7 @@
 """The computation of one cell: divide, scale, solve the whole grid, and score every row on every part.
 
-The row of the grid is chosen later, from the record (:func:`reproduction.protocol.grid.choose`), so new questions do
-not need new runs.
+The row of the grid is chosen later, from the record (:func:`reproduction.protocol.grid.choose`), so a new question does
+not need a new run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The compact form of cells: one CSV line for each cell, with the rows that validation chose.
 
 A record holds the whole grid, about seven kilobytes. Tables and figures need only the row that validation chose for
-each (loss, method). That takes about a hundred bytes, in a file that any tool can read. Objectives are left out.
+each (loss, method). These rows take about a hundred bytes, in a file that any tool can read. Objectives are left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Engines that run tasks in local processes or on Dask, behind one small interface: tasks in, events out.
+"""Engines that run tasks in local processes or on Dask, behind one small interface: they take tasks and yield events.
 
 An engine is a function ``engine(tasks, work) -> iterator of Happening``. ``work(cell) -> Record`` runs in a worker
 process with one BLAS thread; an exception becomes a failed record. A worker that dies affects only its own cell, which
@@ -189,7 +189,7 @@ class Local:
 
 @dataclass(frozen=True)
 class Dask:
-    """Your own Dask cluster, which itself reruns the cell of a killed worker.
+    """An existing Dask cluster, which itself reruns the cell of a killed worker.
 
     Workers on other machines need the same version of closecall, and the data directory under the same path.
     """
@@ -286,7 +286,7 @@ def _submit(
 
 
 def _ends(client: Any, seconds: float = 2.0) -> bool:
-    """Return whether the connection is lost, of which the first sign may be a result that cannot be fetched."""
+    """Return whether the connection is lost; sometimes the first sign is a result that cannot be fetched."""
     end = time.monotonic() + seconds
     while client.status == "running" and time.monotonic() < end:
         time.sleep(0.05)

@@ -46,7 +46,7 @@ def command_line(arguments: Sequence[str]) -> list[str]:
 
 
 def without_folders(text: str) -> str:
-    """Shorten the absolute paths in a message to their last two parts, since other machines have other folders.
+    """Shorten absolute paths in a message to their last two parts, because other machines have other folders.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def export_store(store: Store, folder: Path) -> list[Path]:
     lost = sum(line.cell.key not in written for line in read_folder(folder)[0]) if (folder / RUNS).exists() else 0
     if lost:
         raise ValueError(
-            f"{folder} contains {lost} cells that this store does not have; run `closecall import {folder}` first, "
+            f"{folder} contains {lost} cells that this store does not have; run `closecall import {folder}` first, or "
             "choose another folder"
         )
     records = store.records(cell.key for cell in cells)

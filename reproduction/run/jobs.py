@@ -120,7 +120,7 @@ def prepare(
     targets: Iterable[str], options: RunOptions, *, suite: str | None = None, only: Sequence[str] = (),
     data_dir: str | None = None, download: bool = True, tell: Callable[[str], None] = lambda name: None,
 ) -> list[Job]:  # fmt: skip
-    """Find the data sets of the targets, fetch the missing ones if ``download``, and checksum them.
+    """Find the data sets of the targets, download missing ones if ``download`` is true, and checksum them.
 
     ``suite`` replaces the suites of the targets. ``only`` restricts them to data sets with these names or titles. A
     path, or a name with a source, is added if it is in no suite. ``tell`` is called with the name of each set before it

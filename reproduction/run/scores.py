@@ -56,14 +56,14 @@ class Results(Protocol):
 
 @dataclass(frozen=True)
 class Hole:
-    """A data set that is left out of a table, and why."""
+    """A data set that is left out of a table, and the reason for this."""
 
     dataset: str
     why: str
 
     @property
     def because(self) -> str:
-        """The reason without the details of this data set.
+        """The reason, without the details of this data set.
 
         Examples
         --------
@@ -117,7 +117,7 @@ class Scores:
         return self.of("test", loss, methods)
 
     def of(self, what: str, loss: str, methods: Sequence[str] = METHODS) -> Array:
-        """Return the values called ``what``, an array (datasets, methods, splits)."""
+        """Return the array (datasets, methods, splits) of the values called ``what``."""
         return self.values[what][LOSSES.index(loss)][:, [self.methods.index(method) for method in methods]]
 
 

@@ -1,9 +1,10 @@
 """The result store: one SQLite file that records each finished cell exactly once.
 
-Only the driver writes, in one transaction for each record, so a driver killed at any moment leaves every finished cell
-complete and no others. Readers (status, report) can work at any time: the file is in WAL mode. A second driver is
-rejected. The lock is an exclusive transaction on another, empty database; the operating system releases it when the
-driver ends for any reason. Every record and run has a digest, so damage is detected when the store is opened.
+Only the driver writes, in one transaction for each record, so if the driver is killed at any moment, every finished
+cell is complete and there are no others. Readers (status, report) can work at any time, because the file is in WAL
+mode. A second driver is rejected. The lock is an exclusive transaction on another, empty database; the operating system
+releases it when the driver ends for any reason. Every record and run has a digest, so damage is detected when the store
+is opened.
 """
 
 from __future__ import annotations

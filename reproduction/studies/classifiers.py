@@ -1,8 +1,8 @@
 """Comparison of ``CloseKClassifierCV`` with its defaults and LogisticRegressionCV.
 
 The data are the PMLB sets with at most 60,000 values, in stratified 75/25 splits; the number of a split is its seed.
-Both models follow a StandardScaler fitted on the training part, and both search the same eleven strengths with five
-folds. The page on how to read the results quotes this table, which has no page of its own.
+Both models follow a StandardScaler that is fitted to the training part, and both search the same eleven strengths with
+five folds. The page on how to read the results quotes this table, which has no page of its own.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment: functions that run it, make a table of its results, and return the values for any page."""
+    """An experiment: functions that run it, make a table of its results, and return the values for its page, if any."""
 
     name: str
     run: Callable[[Settings], None]
@@ -207,8 +207,8 @@ def overall(rows: Sequence[Row], base: str) -> list[Row]:
     """Summarise the data sets: one row for each method, in order of first occurrence.
 
     ``mean``, ``low`` and ``high`` are the mean gain over ``base`` and its interval over the sets; ``better`` and
-    ``worse`` count significant differences (Nadeau & Bengio's test, Holm over the sets), ``up`` and ``down`` those of
-    a point or more.
+    ``worse`` count significant differences (Nadeau & Bengio's test, Holm over the sets), ``up`` and ``down`` count
+    differences of a point or more.
     """
     methods = list(dict.fromkeys(row["method"] for row in rows))
     sets = sorted({row["set"] for row in rows})
@@ -262,7 +262,7 @@ def _number(text: str) -> Any:
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return a Markdown table of any width, whose cells may contain markup."""
+    """Return a Markdown table of any width; its cells may contain markup."""
     return markdown_rows([[str(cell).replace("|", r"\|") for cell in row] for row in (header, *rows)], sys.maxsize)
 
 

@@ -99,7 +99,7 @@ def _logistic() -> Any:
 
 
 class Kept:
-    """Logistic regression that is fitted to the standardised rows that a filter keeps."""
+    """Logistic regression, fitted to the standardised rows that a filter keeps."""
 
     def __init__(self, judge: Callable[[Array, Array], Array]) -> None:
         self.judge = judge
@@ -243,7 +243,7 @@ def page(rows: Sequence[Row], figure: Path) -> Row:
     more = [
         [f"{OURS} over {SQUASHED}", *(_shown(at[kind, OURS], "squashed_") for kind in KINDS)],
         [f"best of clipped LR, cleanlab and IsolationForest over {OURS}", *(f"{gap:+.1f}" for gap in gaps)],
-        [f"{OURS} over a random forest, without the {len(LOGIC)} sets of logic",
+        [f"{OURS} over a random forest, without the {len(LOGIC)} sets of logical rules",
          *(_shown(at[kind, OURS], "forest_") for kind in KINDS)],
     ]  # fmt: skip
     cells = [at[kind, SQUASHED]["gain"] for kind in list(KINDS)[2:6]]

@@ -77,7 +77,7 @@ def uneven(rng: np.random.Generator, columns: int) -> Data:
 
 
 def grouped(rng: np.random.Generator, columns: int, sizes: Array | None = None) -> Data:
-    """Return groups whose members have similar columns and labels."""
+    """Return groups of rows with similar columns and labels."""
     sizes = np.full(20, 20) if sizes is None else sizes
     member = np.repeat(np.arange(len(sizes)), sizes)
     X = rng.normal(size=(len(sizes), columns))[member] + 0.3 * rng.normal(size=(len(member), columns))
@@ -123,7 +123,7 @@ def crossed(rng: np.random.Generator, columns: int) -> Data:
 
 
 def recognised(both: bool, rng: np.random.Generator, columns: int) -> Data:
-    """Return twenty rows of each of twenty members, who decide columns and label; times may be groups as well."""
+    """Return twenty rows for each of twenty members, which determine columns and label; times may be groups as well."""
     time, member = np.divmod(np.arange(400), 20)
     rows = rng.normal(size=(20, columns + 1))[member] + 0.3 * rng.normal(size=(400, columns + 1))
     groups = np.column_stack([time, member]) if both else member

@@ -56,7 +56,7 @@ class AllRows:
 
 
 def out_of_bag(forest: Any, X: Any, y: Any) -> float:
-    """Return the accuracy on the rows that each tree has not seen, which needs no further fits."""
+    """Return the accuracy on the rows that each tree has not seen; this needs no further fits."""
     return float(forest.oob_score_)
 
 
@@ -91,7 +91,7 @@ def spread(names: list[str], count: int = SETS) -> list[str]:
 
 
 def table_of(key: Row) -> tuple[Array, Array, Array, Array]:
-    """Return the training rows, their labels, the test rows and theirs, of a PMLB set, a generated table, or noise."""
+    """Return training rows, labels, test rows and test labels of a PMLB set, a generated table, or noise."""
     if "noise" in key:
         rng = np.random.default_rng([key["noise"], *SHAPE])
         X, y = rng.normal(size=SHAPE), rng.permutation(np.arange(SHAPE[0]) % 2)

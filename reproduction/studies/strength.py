@@ -1,7 +1,7 @@
-"""How strong a guard should be: the rule wants the largest mean gain with at most one set in a hundred a point worse.
+"""How strong a guard should be: the largest mean gain counts, but at most one set in a hundred may be a point worse.
 
 Gains are measured for the search and the referee on generated tables, clean and contaminated, and on half of the PMLB
-sets (those with names that have a SHA-256 beginning with an even byte). These splits are used nowhere else. The pages
+sets (if the SHA-256 of the set's name begins with an even byte). These splits are not used anywhere else. The pages
 on the value of the guards use the other half. The table also shows how often a guard accepts pure noise, in the worst
 case of the level study.
 """

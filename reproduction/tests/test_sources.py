@@ -216,7 +216,7 @@ def test_openml100_layout_with_types_and_index(tmp_path: Path) -> None:
     write(directory / "index.csv", "task_id,n\n31,3\n")
     assert load_dataset("openml100:31").X.shape == (3, 2)
     write(directory / "index.csv", "task_id,n\n31,4\n")
-    with pytest.raises(DataError, match=r"has 3 rows but index.csv says 4"):
+    with pytest.raises(DataError, match=r"has 3 rows instead of 4 as in index.csv"):
         load_dataset("openml100:31")
     write(directory / "feature_types.csv", "task_id,feature,type\n31,z,nominal\n")
     with pytest.raises(DataError, match="names columns that do not exist: z"):

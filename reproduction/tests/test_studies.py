@@ -121,7 +121,7 @@ def test_pages_of_the_referees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     # The forest, 2 points better, is chosen where its gain exceeds the guard: on a and d, with 2 on a only.
     assert "better than the baseline on 2 of 4 sets and a point or more worse on 0 of 4" in page
     assert "is 1.00 points below that of tuned RandomForest" in page
-    assert "leaves the baseline in 3 of 20 runs (3.2% to 37.9%)" in page
+    assert "replaces the baseline in 3 of 20 runs (3.2% to 37.9%)" in page
     assert "With 2, computed from the same fits, it is a point better on 1 of 4 sets" in page
     assert "on noise it replaces the baseline in 0 of 20 runs" in page
     assert "chooses among 11 penalties" in page
@@ -172,7 +172,7 @@ def test_the_level_on_noise(tmp_path: Path) -> None:
     assert [(row["case"], row["runs"]) for row in kept] == [("plain, 1 rules", 7), ("plain, 20 rules", 5)]
     text = tight(common.page_of("level", level.page(rows, tmp_path / "figure.svg")))
     assert "in at most 20.0% of the runs in each of 1 cases**" in text
-    assert "(the largest share is that of 20 rules, independent)" in text
+    assert "(the largest share occurs in the case of 20 rules, independent)" in text
     assert "of rules is within two standard errors of 0 in 1 of 1 cases" in text
 
 

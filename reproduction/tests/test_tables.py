@@ -55,7 +55,7 @@ def test_pair_table_is_beside_the_published_one() -> None:
     assert record["difference"] == pytest.approx(ours - theirs)
     # 0.25 of 93 sets is 23 sets.
     assert (record["published_low"], record["published_high"]) == stats.fraction_interval(23, 93)
-    assert any("monk" not in note and "Left out, 2 data sets" in note for note in table.notes)
+    assert any("monk" not in note and "Data sets left out (2)" in note for note in table.notes)
 
 
 def test_error_table_shows_errors_stars_and_table3() -> None:

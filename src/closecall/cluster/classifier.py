@@ -185,7 +185,7 @@ class DaskAggregateLossClassifier(OverPartitions):
     Parameters
     ----------
     loss, aggregate, k, alpha, m, max_iter, tol, fit_intercept, penalize_intercept, class_weight, multiclass
-        As in :class:`closecall.AggregateLossClassifier`.
+        The same as in :class:`closecall.AggregateLossClassifier`.
     max_gathered : int
         The largest number of entries in X for which the rows are gathered in one place.
     client : distributed.Client, optional
@@ -196,7 +196,7 @@ class DaskAggregateLossClassifier(OverPartitions):
     Attributes
     ----------
     coef_, intercept_, classes_, gap_, converged_, k_, n_features_in_, feature_names_in_
-        As in :class:`closecall.AggregateLossClassifier`.
+        The same as in :class:`closecall.AggregateLossClassifier`.
     n_passes_ : int
         The number of passes over the data.
 
@@ -241,14 +241,14 @@ class DaskCloseKClassifier(OverPartitions):
     Parameters
     ----------
     k, alpha, loss, max_iter, tol, fit_intercept, penalize_intercept, class_weight, multiclass
-        As in :class:`closecall.CloseKClassifier`.
+        The same as in :class:`closecall.CloseKClassifier`.
     max_gathered, client, callback
-        As in :class:`DaskAggregateLossClassifier`.
+        The same as in :class:`DaskAggregateLossClassifier`.
 
     Attributes
     ----------
     coef_, intercept_, classes_, gap_, converged_, k_, n_passes_, n_features_in_, feature_names_in_
-        As in :class:`DaskAggregateLossClassifier`.
+        The same as in :class:`DaskAggregateLossClassifier`.
     """
 
     aggregate = "close_decay"

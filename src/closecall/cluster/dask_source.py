@@ -93,7 +93,7 @@ class DaskParquetSource(OnWorkers, ParquetSource):
     Parameters
     ----------
     paths, target, features, weight, rows
-        As in :class:`closecall.cluster.ParquetSource`; the workers must see the files under the same paths.
+        The same as in :class:`closecall.cluster.ParquetSource`; the workers must see the files under the same paths.
     client : distributed.Client, optional
         By default, the current client.
     """

@@ -47,13 +47,14 @@ class DaskCloseKClassifierCV(OverPartitions):
     ----------
     alphas, ks, loss, guard, max_iter, tol, fit_intercept, penalize_intercept, class_weight, multiclass, calibration, \
 random_state
-        As in :class:`closecall.CloseKClassifierCV`; probabilities are calibrated on out-of-fold scores of the sample.
+        The same as in :class:`closecall.CloseKClassifierCV`; probabilities are calibrated on out-of-fold scores of the
+        sample.
     cv : int or None
         The number of folds, five by default. Rows are assigned by hash, which keeps equal rows together.
     scoring : str or None
         Accuracy. Scores other than accuracy are available only if the rows are gathered.
     max_gathered, client, callback
-        As in :class:`DaskAggregateLossClassifier`.
+        The same as in :class:`DaskAggregateLossClassifier`.
 
     Attributes
     ----------
@@ -62,7 +63,8 @@ random_state
     best_params_, best_index_, best_score_
         The chosen setting, and its accuracy on the rows used for the comparison.
     guard_report_ : dict
-        As in :class:`closecall.CloseKClassifierCV`; ``judged`` is the mass of the rows used for the comparison.
+        The same as in :class:`closecall.CloseKClassifierCV`; ``judged`` is the mass of the rows used for the
+        comparison.
     alpha_, k_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, gap_, converged_, n_training_mass_
         The attributes of the chosen setting, fitted to all rows.
     n_passes_ : int

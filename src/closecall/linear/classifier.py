@@ -197,12 +197,12 @@ class CloseKClassifier(_OneSetting):
         The strength of the L2 penalty, >= 0.
     loss, max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, exact_intercept, class_weight, \
 multiclass, calibration, init, warm_start, random_state, verbose
-        As in :class:`AggregateLossClassifier`.
+        The same as in :class:`AggregateLossClassifier`.
 
     Attributes
     ----------
     coef_, intercept_, classes_, n_iter_, gap_, converged_, k_, support_, n_features_in_, feature_names_in_
-        As in :class:`AggregateLossClassifier`.
+        The same as in :class:`AggregateLossClassifier`.
 
     Examples
     --------

@@ -79,7 +79,7 @@ class Diagnosis:
         search = "CloseKClassifierCV" if self.tried == "close-k" else "AggregateLossClassifierCV"
         lines.append(
             f"{self.tried} {verdict}: {100 * self.gain:+.1f} points over logistic regression in cross-validation "
-            f"(standard error {100 * self.standard_error:.1f}); {search} decides with tuning"
+            f"(standard error {100 * self.standard_error:.1f}); use {search} for a tuned comparison"
         )
         return "\n".join(lines)
 
@@ -160,11 +160,11 @@ def _findings(training: Training, losses: Array, margins: Array) -> tuple[Findin
     if smallest < 0.4 * equal:
         balance = "the smallest class is rare; an average loss is dominated by the others"
     else:
-        balance = "the classes are balanced" if smallest > 0.7 * equal else "the smallest class: the classes are uneven"
+        balance = "the classes are balanced" if smallest > 0.7 * equal else "in the smallest class: the sizes differ"
     easiness = "of the examples are easy" if easy > 0.2 else "few examples are trivially easy"
     if easy > 0.5:
-        easiness = "most examples are easy and still pull on an average loss"
-    wrong = "of all margins lie far on the wrong side" + (" and pull" if carried > 0.05 else "")
+        easiness = "most examples are easy but still influence an average loss"
+    wrong = "of all margins lie far on the wrong side" + (", which affects an average" if carried > 0.05 else "")
     overlap = "are misclassified near the boundary" + (": the classes overlap" if mixed > 0.15 else "")
     return (
         Finding("imbalance", smallest, balance),

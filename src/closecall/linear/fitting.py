@@ -262,7 +262,7 @@ def warn_unsettled(
         )
     elif only is not None and get_aggregate(problem.aggregate).close:
         advice = (
-            f"only examples of class {only} carry weight, and for these alone there is no best intercept. "
+            f"only examples of class {only} carry weight, and one class alone determines no intercept. "
             "Increase k, or compare with aggregate='average'"
         )
     else:

@@ -143,12 +143,12 @@ def _check_fitted(model: Any) -> None:
     }
     wrong = [name for name, good in fits.items() if not good]
     if wrong:
-        raise ValueError(f"{', '.join(wrong)} do not match the rest")
+        raise ValueError(f"{', '.join(wrong)} do not match the other attributes")
 
 
 def _array(value: Any) -> Array:
     if not isinstance(value, np.ndarray):
-        raise TypeError(f"{type(value).__name__} where save writes an array")
+        raise TypeError(f"an array was expected, not {type(value).__name__}")
     return value
 
 

@@ -233,7 +233,7 @@ class AggregateLossClassifierCV(_Search):
         Class weights, which multiply the sample weights in training but not in scoring. ``"balanced"`` is computed
         once, on all rows, because the classes have the same shares in stratified folds.
     max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, multiclass, calibration, random_state
-        As in :class:`AggregateLossClassifier`.
+        The same as in :class:`AggregateLossClassifier`.
     n_jobs : int or None
         The number of threads of the solver; -1 means all cores.
     verbose : int
@@ -305,13 +305,13 @@ class CloseKClassifierCV(_Search):
         The values of k to choose from: counts or fractions of the training mass.
     cv, scoring, guard, refit, loss, max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, class_weight, \
 multiclass, calibration, n_jobs, random_state, verbose
-        As in :class:`AggregateLossClassifierCV`.
+        The same as in :class:`AggregateLossClassifierCV`.
 
     Attributes
     ----------
     cv_results_, best_params_, best_index_, best_score_, guard_report_, alpha_, k_, loss_, aggregate_, multiclass_, \
 coef_, intercept_, classes_, n_iter_, support_
-        As in :class:`AggregateLossClassifierCV`.
+        The same as in :class:`AggregateLossClassifierCV`.
 
     Examples
     --------

@@ -73,7 +73,7 @@ class _NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return 2 * codes - 1 if len(self.classes_) == 2 else codes
 
     def decision_function(self, X: Any) -> Array:
-        """Return scores (samples,), positive for the second class; (samples, classes) with more than two."""
+        """Return scores (samples,), positive for the second class, or (samples, classes) for more than two classes."""
         check_is_fitted(self)
         with np.errstate(over="ignore", invalid="ignore"):
             X = validate_data(self, X, dtype=np.float64, reset=False)
@@ -136,9 +136,9 @@ class ResidualMLPClassifier(_NetworkClassifier):
     """The paper's network: two hidden ReLU layers with skip connections, trained on any aggregate loss.
 
     It is trained by full-batch gradient descent (Adam) from a random start. Inputs are not scaled: put a
-    ``StandardScaler`` in front. With more than two classes the margin is that of the top two scores. There is no
-    ``predict_proba``, because the scores of an aggregate loss are not calibrated; for probabilities, wrap the
-    classifier in scikit-learn's ``CalibratedClassifierCV``.
+    ``StandardScaler`` in front. With more than two classes, the margin is the score of the true class minus the best
+    other score. There is no ``predict_proba``, because the scores of an aggregate loss are not calibrated; for
+    probabilities, wrap the classifier in scikit-learn's ``CalibratedClassifierCV``.
 
     Parameters
     ----------
@@ -153,18 +153,18 @@ class ResidualMLPClassifier(_NetworkClassifier):
     hidden : int, optional
         The number of units in each hidden layer; by default the number of features, as in the paper.
     max_iter : int
-        Number of steps; a decay of k extends over all of them.
+        The number of steps; if k decays, the decay extends over all of them.
     learning_rate : float
         Adam's step size.
     penalize_intercept : bool
         Whether alpha penalises the intercepts too.
     early_stopping : bool
-        Hold out ``validation_fraction`` of the examples, keep the parameters that are best on them, and stop after
-        ``patience`` steps without improvement (if k decays, in the last third).
+        Whether to hold out ``validation_fraction`` of the examples, keep the parameters that are best on them, and stop
+        after ``patience`` steps without improvement. If k decays, only the last third of the steps counts.
     validation_fraction : float
     patience : int
     device : str
-        ``"cpu"``; after ``import closecall.nn`` (extra ``torch``) also ``"cuda"`` or ``"mps"``.
+        ``"cpu"`` or, after ``import closecall.nn`` (extra ``torch``), ``"cuda"`` or ``"mps"``.
     random_state : int, RandomState or None
         Seed for the random start and the choice of held-out examples.
     callback : callable, optional
@@ -230,8 +230,8 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
     """The paper's network with alpha, k and the aggregate chosen by cross-validation, all in one grid.
 
     ``average`` is always tried with every alpha. Another aggregate is chosen only if its paired gain over the best
-    ``average``, fold by fold, exceeds ``guard`` standard errors; ``guard=0`` chooses the best mean. Ties go to the
-    larger k, then to the larger alpha. The winner is trained again on all examples.
+    ``average``, fold by fold, exceeds ``guard`` standard errors; with ``guard=0``, the setting with the best mean is
+    chosen. Ties go to the larger k, then to the larger alpha. The winner is trained again on all examples.
 
     Parameters
     ----------
@@ -240,11 +240,11 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
     aggregates : sequence of str
         The aggregates that compete with ``average``.
     ks : sequence of int, float or None, optional
-        Default: powers of ten below the number of training examples in a fold.
+        By default, powers of ten below the number of training examples in a fold.
     ms : sequence of int or float
-        For aggregates that leave out the m largest losses; combinations with m >= k are skipped.
+        Values of m for aggregates that leave out the m largest losses; combinations with m >= k are skipped.
     alphas : sequence of float, optional
-        Default: 1e-5 to 1e5 in powers of ten.
+        By default, the powers of ten from 1e-5 to 1e5.
     cv : int, splitter or iterable of splits
         If an int, the number of stratified folds.
     guard : float
@@ -252,7 +252,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         Number of random starts for every setting of every aggregate, including ``average``, because more starts for one
         aggregate would favour it. The winner is trained again from the same start.
     hidden, max_iter, learning_rate, penalize_intercept, device, random_state, callback
-        As for :class:`ResidualMLPClassifier`.
+        The same as for :class:`ResidualMLPClassifier`.
 
     Attributes
     ----------
@@ -266,7 +266,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
     guard_report_ : dict
         The best average, the best setting, the mean gain and its standard error.
     classes_, network_, n_iter_
-        As for :class:`ResidualMLPClassifier`.
+        The same as for :class:`ResidualMLPClassifier`.
 
     Examples
     --------

@@ -38,7 +38,7 @@ class NetworkGrid:
     n_iter: Array
 
     def scores(self, X: Any) -> Array:
-        """Return scores (problems, samples) of X (samples, features); (problems, classes, samples) with classes.
+        """Return the scores (problems, samples) or (problems, classes, samples) of X (samples, features).
 
         The scores are computed in float64, so the score of a row does not depend on the other rows.
         """
@@ -81,7 +81,7 @@ def train_grid(
         top-two margin.
     problems : sequence of Problem
     max_iter : int
-        Number of steps; a decay of k extends over all of them.
+        The number of steps; if k decays, the decay extends over all of them.
     seed : int or sequence of int
         Seed of the random start, which determines the result; a sequence contains one seed for each problem.
     sample_weight : array (samples,), optional
@@ -146,10 +146,10 @@ def train_grid(
 
 
 class KernelTrainer:
-    """A trainer for the networks of a grid, one at a time, that uses the compiled kernel where possible and else NumPy.
+    """A trainer for the networks of a grid, one at a time; it uses the compiled kernel where possible, otherwise NumPy.
 
-    It begins with one network for each random start. :class:`closecall.nn.network.TorchTrainer` has the same methods
-    for any device.
+    The trainer starts with one network for each random start. :class:`closecall.nn.network.TorchTrainer` has the same
+    methods for any device.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ def _correct(parameters: Parameters, data: Data) -> float:
 
 
 def ticker(callback: Callable[[NetworkProgress], None] | None, total: int) -> Tick:
-    """Return a :data:`Tick` that calls back at every whole percent."""
+    """Return a :data:`Tick` that calls the callback at every whole percent."""
     done = seen = 0
 
     def tick(steps: int) -> int:

@@ -2,8 +2,8 @@
 
 The network has two hidden ReLU layers of h units with skip connections: the input of the second layer is [x, 1, h1],
 and the input of the output layer is [x, 1, h1, h2]. The weights of a layer are a matrix (units, inputs). All three
-matrices are stored in one vector, so a step of gradient descent needs few vector operations. Activations are (units,
-samples).
+matrices are stored in one vector, so a step of gradient descent needs few vector operations. Activations have shape
+(units, samples).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WIDE = 2**22  # activations at a time, to bound the memory
 
 @dataclass(frozen=True)
 class Shape:
-    """Numbers of features, of units in each hidden layer, and of outputs.
+    """The numbers of features, of units in each hidden layer and of outputs.
 
     Examples
     --------

@@ -77,7 +77,7 @@ def pull(scores: Array, data: Data, path: Path, k: float) -> Array:
 
 
 def margins_of(scores: Array, data: Data) -> tuple[Array, Array | None]:
-    """Return the margins (samples,) of scores (outputs, samples), and with classes the best other class."""
+    """Return the margins (samples,) of scores (outputs, samples) and, for several outputs, the best other class."""
     if data.outputs == 1:
         return scores[0] * data.targets, None
     places = np.arange(scores.shape[1])

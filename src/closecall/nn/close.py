@@ -126,7 +126,7 @@ class CloseK(Reducer):
     temperature : float, optional
         The width of a soft selection (:mod:`closecall.nn.soft`); by default the selection is hard.
     dim, nonfinite, reduction, group
-        As for every :class:`Reducer`.
+        The same as for every :class:`Reducer`.
     memory : None or "global"
         With ``"global"``, k refers to the full data instead of the batch: each batch is ranked among the last
         ``memory_size`` examples (:class:`KeyMemory`), and the mean is divided by the expected weight. A batch is

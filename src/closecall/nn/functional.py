@@ -113,7 +113,7 @@ def aggregate(
         ``"none"`` returns the weighted losses in their original shape. For a group, these are the losses of this
         process, unscaled.
     group : process group or "world", optional
-        Select over the joint batch of these processes (:mod:`closecall.nn.distributed`).
+        The processes whose joint batch is used for the selection (:mod:`closecall.nn.distributed`).
     remaining : tensor (2,), optional
         The position of a schedule such as :class:`closecall.nn.KDecay`.
 

@@ -91,7 +91,7 @@ def reduce_generally(plan: Plan, batch: Batch, weigher: Any = None) -> Outcome:
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def choose(plan: Plan, batch: Batch, weigher: Any = None) -> Selected:
-    """Select from a batch."""
+    """Select examples from a batch."""
     layout = layout_of(batch.losses.shape, plan.dim)
     rows = rows_of(plan, batch, layout)
     select, strict = selector_of(plan, layout, rows.mass), plan.nonfinite == "raise"

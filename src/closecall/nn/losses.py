@@ -1,7 +1,7 @@
 """Individual losses of logits, and the distance of each example from the boundary.
 
-Every loss of the core is a function of the margin; here the margin is computed from logits. With one logit per example
-it is ``y * z``; with a logit for each class it is ``z_y`` minus a summary of the other logits. If the summary is their
+Every loss of the core is a function of the margin; here the margin is computed from logits. With one logit per example,
+it is ``y * z``; with a logit for each class, it is ``z_y`` minus a summary of the other logits. If the summary is their
 *maximum*, the result is the top-two margin, which is positive exactly where the prediction is right, so ``l(0)`` is the
 loss on the boundary for any number of classes. If the summary is the logarithm of the sum of their exponentials, the
 result is the margin of the softmax: cross-entropy is the logistic loss of that margin.
@@ -129,8 +129,8 @@ def logit_losses(
     name : str
     logits : tensor (samples, ...) or (samples, classes, ...)
     targets : tensor (samples, ...)
-        As in :func:`margins`. Cross-entropy also accepts probabilities (samples, classes, ...) and binary cross-entropy
-        probabilities (samples, ...); the margin is then that of the most likely class.
+        The same as in :func:`margins`. Cross-entropy also accepts probabilities (samples, classes, ...) and binary
+        cross-entropy accepts probabilities (samples, ...); the margin is then that of the most likely class.
     weight : tensor (classes,), optional
         One factor for the losses of each class; with one logit, two factors, for negatives and positives.
     pos_weight : tensor, optional
@@ -143,8 +143,8 @@ def logit_losses(
         With one logit, the focal loss's factor for positives; the factor for negatives is 1 - alpha. With a logit for
         each class, use ``weight``.
     q : float, optional
-        The exponent of the generalised cross-entropy, 0.7 by default: near 0 the loss is the log loss, at 1 it is the
-        probability of an error.
+        The exponent of the generalised cross-entropy, 0.7 by default: near 0, the loss approaches the log loss; at 1,
+        it is the probability of an error.
 
     Examples
     --------

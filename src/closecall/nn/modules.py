@@ -26,14 +26,14 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
         with one logit for each target. :func:`closecall.nn.losses.logit_losses` lists all names.
     ignore_index : int, optional
         Targets with this value are ignored: they are neither ranked nor counted, and their logits may have any value,
-        even NaN. If all targets are ignored, loss and gradient are 0. As in torch, a negative value has no effect on
-        targets that are probabilities.
+        even NaN. If all targets are ignored, the loss and the gradient are 0. As in torch, a negative value has no
+        effect on targets that are probabilities.
     weight, pos_weight, label_smoothing, gamma, alpha, q
-        As in :func:`closecall.nn.losses.logit_losses`. As in torch's cross-entropy, the mean divides by the weights of
-        the selected targets, or by their number if targets are class probabilities. (If the weights of a smooth reducer
-        change with the losses, the gradient requires dividing by the mean weight of all targets instead.) For weights
-        that count as examples, pass ``mass`` to the call. None of these options affects which examples are close calls;
-        only the margin does.
+        The same as in :func:`closecall.nn.losses.logit_losses`. As in torch's cross-entropy, the mean is the sum divided
+        by the weights of the selected targets, or by their number if targets are class probabilities. (If the weights of
+        a smooth reducer change with the losses, the gradient requires dividing by the mean weight of all targets
+        instead.) To weight the examples in the selection as well, pass ``mass`` to the call. None of these options
+        affects which examples are close calls; only the margin does.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
         """Reduce logits (samples, ...) or (samples, classes, ...) and targets (samples, ...) to one number.
 
         ``mass`` holds sample weights and ``mask`` marks the examples that count, both in the shape of the losses.
-        ``positives`` is for :class:`HardNegatives`; by default it is all targets except 0, the background.
+        ``positives`` is used by :class:`HardNegatives`; by default, it marks all targets except 0, the background.
         """
         logits, soft = arranged(self.loss, logits, targets)
         mask = self._counted(logits, targets, mask, soft)
@@ -107,7 +107,7 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
         if logits.shape == targets.shape and ignored in (-1, 0, 1):
             raise ValueError(
                 f"with one logit for each target, ignore_index={ignored} may be one of the two classes (0 and 1, or -1 "
-                "and +1), all of whose examples would be left out; choose another number, or pass mask= to the call"
+                "and +1), and that class would be ignored; choose another number, or pass mask= to the call"
             )
         counted = targets != ignored
         return counted if mask is None else mask & counted

@@ -1,6 +1,6 @@
 """Train the paper's network for a grid of problems on any torch device, one block of networks at a time.
 
-This module is for accelerators; on a CPU :mod:`closecall.network` is several times faster.
+This module is for accelerators; on a CPU, :mod:`closecall.network` is several times faster.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def train_grid(
     device : str or torch.device
     dtype : torch.dtype
     options : dict
-        As for :func:`closecall.network.train_grid`. With ``validation``, a block of networks stops when none of them
-        has improved for ``patience`` steps.
+        The same as for :func:`closecall.network.train_grid`. With ``validation``, a block of networks stops when none
+        of them has improved for ``patience`` steps.
 
     Returns
     -------

@@ -74,7 +74,7 @@ class AverageTopK(Reducer):
     temperature : float, optional
         The width of a soft selection (:mod:`closecall.nn.soft`); by default the selection is hard.
     dim, nonfinite, reduction, group
-        As for every :class:`Reducer`.
+        The same as for every :class:`Reducer`.
 
     Examples
     --------
@@ -138,7 +138,7 @@ class HardNegatives(Reducer):
     min_kept : int, float or None
         Minimum number of negatives, for example if there are no positives: a count, or a fraction of the batch.
     dim, nonfinite, reduction, group
-        As for every :class:`Reducer`; ``dim=1`` selects image by image from losses (images, anchors).
+        The same as for every :class:`Reducer`; ``dim=1`` selects image by image from losses (images, anchors).
 
     Examples
     --------
@@ -160,7 +160,7 @@ class HardNegatives(Reducer):
     def forward(  # type: ignore[override]
         self, losses: Tensor, *, positives: Tensor, **given: Any
     ) -> Tensor:
-        """Reduce losses as any reducer does; the boolean ``positives`` marks examples that are always kept."""
+        """Reduce losses like any other reducer; the boolean ``positives`` marks examples that are always kept."""
         return self.reduce(Batch(losses, positives=positives, **given))
 
     def weights(self, losses: Tensor, *, positives: Tensor, **given: Any) -> Tensor:  # type: ignore[override]
@@ -189,10 +189,10 @@ class Tilted(Reducer):
     Parameters
     ----------
     t : float
-        With t > 0 large losses count more; with t < 0 they count less, which suits data with outliers; 0 is the
-        average.
+        With t > 0, large losses count more. With t < 0, they count less, which suits data with outliers. With t = 0,
+        the loss is the average.
     dim, nonfinite, reduction, group
-        As for every :class:`Reducer`. The sum is n times the mean.
+        The same as for every :class:`Reducer`. The sum is n times the mean.
 
     Examples
     --------
@@ -227,9 +227,9 @@ class Spectrum(Reducer):
         A name such as ``"human(0.4,0.3)"`` or ``"superquantile(0.9,0.1)"``; an aggregate made by
         :func:`closecall.aggregates.spectrum` is used by its name in ``AGGREGATES``.
     dim, nonfinite, reduction, group
-        As for every :class:`Reducer`. The weights are computed by NumPy: tensors on an accelerator are copied to the
-        CPU and back, which waits for the device, and tracing raises an error. For a group of processes, the joint batch
-        is gathered.
+        The same as for every :class:`Reducer`. The weights are computed by NumPy: tensors on an accelerator are copied
+        to the CPU and back, which waits for the device, and tracing raises an error. For a group of processes, the
+        joint batch is gathered.
 
     Examples
     --------

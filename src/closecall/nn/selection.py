@@ -108,7 +108,7 @@ def refuse_keys(keys: Array, refuse: str) -> None:
 
 
 def cut_sorted(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute :func:`closecall.nn.cuts.cut_rows` on accelerators, which sort fast and copy slowly."""
+    """Compute :func:`closecall.nn.cuts.cut_rows` on accelerators, which sort quickly but copy slowly."""
     mass = torch.ones_like(keys) if mass is None else mass
     ordered, order = keys.sort(dim=1)
     cumulative = mass.gather(1, order).cumsum(dim=1, dtype=wanted.dtype)

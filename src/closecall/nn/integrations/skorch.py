@@ -47,7 +47,7 @@ class AggregateNetClassifier(NeuralNetClassifier or object):  # type: ignore[mis
 
     If batches are accumulated with ``AccelerateMixin`` (``class Net(AccelerateMixin, AggregateNetClassifier)``), skorch
     clears the gradients before the last batch of each step and loses those of the earlier batches. This class clears
-    them after the step.
+    the gradients after the step instead.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

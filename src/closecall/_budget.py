@@ -33,12 +33,12 @@ class Readable(Protocol):
 
 
 class Budget:
-    """The memory budget that remains for one call.
+    """The remaining memory budget of one call.
 
     Parameters
     ----------
     limit : int
-        Total number of bytes.
+        The total number of bytes.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Write files completely or not at all; their mode follows the umask."""
+"""Write files completely or not at all; their permissions follow the umask."""
 
 from __future__ import annotations
 

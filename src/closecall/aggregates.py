@@ -168,8 +168,8 @@ class Aggregate:
     decays : bool
         Whether k decreases during the run, as in Algorithm 1.
     convex : bool
-        Whether the aggregate of a convex loss is convex. For any losses, ``weights . losses`` is then a lower bound on
-        its value.
+        Whether the aggregate of a convex loss is convex. If it is, ``weights . losses`` is a lower bound on its value
+        for any losses.
     full : bool
         Whether the weights equal the masses, as in `average`, whenever k is the total mass and m is 0.
     sums_to : float, optional

@@ -49,7 +49,7 @@ class Loss:
     bend : callable, optional
         Slopes -> second derivatives; by default, finite differences are used.
     inverse : callable, optional
-        A loss -> its margin; by default, the margin is found numerically.
+        Losses -> margins; by default, margins are found numerically.
     likelihood : bool
         Whether minimising its average is logistic regression, so that scores are log-odds.
 

@@ -123,7 +123,7 @@ def aggregate_value(
     Parameters
     ----------
     problem : Problem
-        Its alpha is ignored here.
+        Its alpha is ignored.
     margins : array (samples,)
     mass : array (samples,), optional
     constant : float, optional
@@ -150,7 +150,7 @@ def aggregate_value(
 
 
 def _weigh(problem: Problem, margins: Array, mass: Array, k: float | None) -> tuple[float, Array]:
-    """Return the weights of the losses at given margins (samples,) after their aggregate without the constant M."""
+    """Return the aggregate loss of margins (samples,) without the constant M, and the weights of the losses."""
     loss, aggregate, k_at, m = problem.resolve(float(mass.sum()), 1)
     losses = loss.value(margins)
     weights = aggregate.weigh(

@@ -43,11 +43,11 @@ class Gain:
     ----------
     mean, standard_error : float
     degrees : float
-        Degrees of freedom of the standard error.
+        The degrees of freedom of the standard error.
     count : int
-        Number of independent units.
+        The number of independent units.
     unit : str
-        Name of the units: rows, groups or blocks.
+        The name of the units: rows, groups or blocks.
     chance : tuple of floats
         The critical value for each of :data:`GUARDS`, in standard errors. These values account for the selection among
         several challengers, and are empty without such a selection.
@@ -188,7 +188,7 @@ def over_guessing(right: Array, codes: Array, weights: Array) -> tuple[Array, Ar
 
 @dataclass(frozen=True)
 class Units:
-    """Which rows depend on each other.
+    """A description of which rows depend on each other.
 
     Parameters
     ----------

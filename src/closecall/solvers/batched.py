@@ -100,7 +100,7 @@ def solve(
     sample_weight : array (samples,), optional
         The mass of each example.
     folds : array (folds, samples), optional
-        Factors of the sample weights, which are zero for examples that a fold leaves out.
+        Factors by which the sample weights are multiplied: zero for examples that a fold leaves out.
     fold_of : array (problems,) of int, optional
         The fold on which each problem is trained; required if there is more than one fold.
     dtype : float32 or float64, optional

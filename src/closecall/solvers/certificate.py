@@ -13,7 +13,7 @@ subgradient, it bounds how far the objective is above its minimum. For other agg
 could fall while the weights are held fixed, because a solution is stationary if it is optimal for the examples that it
 selects. If the value of an aggregate exceeds its weighted losses, the excess is added to both the objective and the
 bound. If the loss is not convex, the gap is only an estimate. All sums are computed in float64 on the original X, so
-the bound is exact except for their rounding errors.
+the bound is valid up to their rounding errors.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def lower_bounds(setting: Judged, loss: Loss, weights: Array, points: Array, slo
 
 
 def dual_values(setting: Judged, heights: Array, pull: Array, alpha: Array) -> Array:
-    """Return ``sum heights - ||sum pull * y * x||^2 / (2 alpha)`` with a balanced pull, at least 0, (problems,).
+    """Return ``sum heights - ||sum pull * y * x||^2 / (2 alpha)`` (problems,) with a balanced pull, at least 0.
 
     ``heights`` and ``pull`` (problems, samples) are the values of the tangents at margin 0 and their negated slopes,
     both multiplied by the weights.

@@ -1,7 +1,8 @@
 """The compiled version of the most expensive functions in :mod:`.kernels`, which gives the same results.
 
-`pull.c` is compiled when the package is installed, if there is a C compiler. Without it, everything runs in NumPy,
-several times slower. The compiled version supports the logistic and hinge losses on dense rows, and releases the GIL.
+`pull.c` is compiled when the package is installed, if there is a C compiler. Without it, everything runs in NumPy and
+is several times slower. The compiled version supports the logistic and hinge losses on dense rows, and releases the
+GIL.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ LIBRARY = _load()
 
 
 def serves(design: Design, losses: Array, aggregates: Array, m: Array, folds: Array, masses: list[Mass]) -> Array:
-    """Return which rows (rows,) the compiled kernel supports, given one mass for each fold."""
+    """Return which rows (rows,) the compiled kernel supports, given the masses of the folds."""
     if LIBRARY is None or not isinstance(design.signed, np.ndarray):
         return np.zeros(len(losses), dtype=bool)
     plain = np.array([mass.unit for mass in masses])[folds]  # `top` with general masses has a rule of its own

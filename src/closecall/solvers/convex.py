@@ -5,8 +5,8 @@ trial point. Every problem is a row with its own line search, memory and stoppin
 the diagonal of the curvature bound, ``c * z^2 + alpha``. If columns are dependent, the curvature exceeds the diagonal
 in a few directions, which the L-BFGS memory captures. The first step is short enough for these directions.
 
-For L-BFGS, the hinge is rounded over a width, as by Huber. It is also shifted for each example by a multiplier, which
-is the example's slope at the kink and its dual variable (the method of multipliers: Hestenes 1969, Powell 1969).
+For L-BFGS, the hinge is rounded over a width (Huber's rounding). It is also shifted for each example by a multiplier,
+which is the example's slope at the kink and its dual variable (the method of multipliers: Hestenes 1969, Powell 1969).
 Whenever a row is solved well enough for its multipliers, its slopes become the next multipliers. The width need not
 shrink, so steps stay long. The slopes are a feasible point of the dual, so a row stops when its gap is small enough,
 and its bound is the certificate.
@@ -38,7 +38,7 @@ WIDTH = 0.1
 
 
 def minimize(design: Design, rows: Rows, masses: list[Mass], start: Array, limits: Limits) -> Found:
-    """Minimise the average problems in rows from ``start`` (rows, coordinates), with one mass array for each fold.
+    """Minimise the average problems in ``rows`` from ``start`` (rows, coordinates), given the masses of the folds.
 
     Return the coordinates, the passes used, the snapshots and lower bounds on the minima (0 if unknown) of all rows.
     """
@@ -82,7 +82,7 @@ def _groups(design: Design, rows: Rows, cheap: list[str]) -> list[tuple[str, Arr
 
 
 def _pilot(design: Design, rows: Rows, masses: list[Mass], start: Array, limits: Limits, smooth: list[str]) -> Array:
-    """Return starts after solving the middle alpha first if at least eight rows of a fold start at the same point.
+    """Return starts from the solution for the middle alpha if at least eight rows of a fold have the same start.
 
     The rows then reach the same optimum in two or three steps instead of five. Each fold is treated separately, so that
     no problem starts from a model that was trained on its test rows.

@@ -157,8 +157,8 @@ def _weighted_blocks(X: Array, mass: Array, mean: Array | None, kind: str) -> It
 def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[Array, Array]:
     """Return the eigenvalues and eigenvectors of the weighted Gram matrix.
 
-    The Gram matrix is inaccurate in directions that are 1e8 times smaller than the largest. If it looks
-    ill-conditioned, a blocked QR decomposition (four times slower for long X) keeps the small directions accurate.
+    The Gram matrix is inaccurate for singular values 1e8 times smaller than the largest one. If it looks
+    ill-conditioned, a blocked QR decomposition (four times slower for long X) keeps these accurate.
     """
     width, smallest = X.shape[1] + (kind == "penalized"), 1e-150  # the square of anything smaller underflows
     if len(X) > width:

@@ -1,4 +1,4 @@
-"""Solve selections along paths of cuts: share paths among problems, and choose starts, ends and certificates.
+"""Follow paths of cuts for problems that select examples, and choose their starts, ends and certificates.
 
 If there are many rows, paths begin on a sample, and only their last edges are determined on all rows.
 """
@@ -31,7 +31,7 @@ FROM_ROWS, SAMPLED = 12_000, 6_000
 
 @dataclass(frozen=True)
 class Ends:
-    """The ends of the paths of some problems: coef is (problems, features), and the other arrays are (problems,).
+    """The ends of paths, one for each problem: coef is (problems, features), and other arrays are (problems,).
 
     Gaps are NaN if they were not requested, and infinite if there is no certificate.
     """
@@ -176,7 +176,7 @@ Found = tuple[Array, float, float, int]  # the coordinates, gap, errors and eval
 
 @dataclass
 class Selection:
-    """One problem on the rows of a fold of an engine."""
+    """One problem of an engine, on the rows of its fold."""
 
     engine: Engine
     rows: DenseRows

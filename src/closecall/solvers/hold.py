@@ -1,4 +1,4 @@
-"""Minimise aggregates that do not select by a cut, by repeatedly fixing their weights.
+"""Minimise aggregates that do not select by a cut, with weights that are fixed and updated in turn.
 
 The weighted average is minimised, and then the weights are updated. A fixed point is optimal for its own weights, which
 certifies it. An objective that is differentiable everywhere, such as a tilted loss or a smoothed superquantile, is

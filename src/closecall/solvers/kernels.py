@@ -107,7 +107,7 @@ def minus_slope(loss: str, negative: Array) -> Array:
 
 
 def _edges(keys: Array, places: Array) -> tuple[Array, Array]:
-    """Return the smallest key with 0-based rank ``places`` in each row (problems, 1), and whether the next key ties."""
+    """Return the key with 0-based rank ``places`` in each row (problems, 1), and whether the next key is equal."""
     rows, samples = np.arange(len(keys)), keys.shape[1]
     if samples <= 640:  # below, a complete sort is faster: it serves rows of different k in one call
         ordered = np.sort(keys, axis=1)

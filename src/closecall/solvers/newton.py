@@ -93,8 +93,8 @@ def grams(rows: Array, weights: Array) -> Array:
 def _solve(matrices: Array, diagonal: Array, right: Array) -> Array:
     """Solve (matrix + diagonal) x = right for every problem, with slight damping in directions without curvature.
 
-    The matrices are first scaled to a unit diagonal, because the scales of features may differ by more digits than a
-    float has.
+    The matrices are first scaled to a unit diagonal, because the scales of features may differ by more than the
+    precision of a float.
     """
     places = np.arange(matrices.shape[1])
     heights = matrices[:, places, places] + diagonal
@@ -149,7 +149,7 @@ def newton_logistic(rows: Array, mass: Array, penalty: Array, start: Array, limi
 
 
 class _Hessians:
-    """The weighted Gram matrices (problems, coordinates, coordinates) of a Newton run, reused while steps are good.
+    """The weighted Gram matrices (problems, coordinates, coordinates) of a Newton run, reused while steps remain good.
 
     A matrix costs as much as several gradients. The last matrix is reused if its decrement has fallen to a twentieth of
     the previous one, and if the gradient after such a step would be small enough for the certificate, which divides the
@@ -164,7 +164,7 @@ class _Hessians:
         """Return steps (problems, coordinates) and the slopes of the objectives along them (problems,).
 
         The curvatures ``bend`` are (problems, samples), or (1, samples) if all problems share them. ``allowed``
-        (problems,) is the gap that the certificate may leave.
+        (problems,) is the gap that is allowed in the certificate.
         """
         if self.matrices.size:
             step = -_solve(self.matrices, penalty, gradient)

@@ -70,7 +70,7 @@ class Rounded:
         return losses
 
     def pulls(self, margins: Array, width: float) -> tuple[Array, Array]:
-        """Return the negated slopes, and the points at which tangents touch: a nearby kink, otherwise the margin."""
+        """Return the negated slopes and the points of tangency, which are nearby kinks or otherwise the margins."""
         pulls, points = -self.loss.slope(margins), margins.copy()
         for kink, before, after in self.kinks:
             near = np.abs(margins - kink) < width / 2

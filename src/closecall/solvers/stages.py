@@ -46,7 +46,7 @@ class Curvature:
     pairs: list[tuple[Array, Array, float]] = field(default_factory=list)
 
     def solve(self, right: Array) -> Array:
-        """Return the inverse times a vector by two loops, as in L-BFGS."""
+        """Multiply a vector by the inverse of the curvature in two loops, as in L-BFGS."""
         shares = []
         for step, change, inverse in reversed(self.pairs):
             shares.append(inverse * float(step @ right))
@@ -221,7 +221,7 @@ class Walk:
         return min(known, key=lambda each: abs(each.inside - k))
 
     def _moved(self, cut: float, factor: float, way: int, moves: int) -> float:
-        """Return the cut one step further in (-1) or out (1)."""
+        """Return the cut after one step inwards (-1) or outwards (1)."""
         if self.kind == CLOSE:
             return cut / factor if way > 0 else cut * factor
         return cut + way * self.ramp * self.rows.threshold * 2.0 ** min(moves, 40)

@@ -122,7 +122,7 @@ def close_window(net: Any, path: Any, size: Any, total: Any, tol: float) -> tupl
 
 
 def schedule_table(rows: Rows, totals: Array, steps: int) -> tuple[Array, Array]:
-    """Return k for the steps before the last third (steps, rows), or for one step if no row decays, and which do."""
+    """Return a table of k up to the last third (steps, rows), or for one step if no row decays, and which rows do."""
     decays = np.array([get_aggregate(name).decays for name in rows.aggregate], dtype=bool)
     last = first_final_step(steps) if decays.any() else 0
     table = np.broadcast_to(rows.k, (last + 1, len(rows))).copy()
@@ -157,7 +157,8 @@ def make_blocks(rows: Rows, block_rows: int, chosen: Array, *, mixed: bool = Fal
 class Descent:
     """The active rows as parallel arrays, with the histories of their windows.
 
-    NumPy evaluates ``block_rows`` rows together, and the compiled kernel ``wide_rows``. start is (rows, coordinates).
+    NumPy evaluates ``block_rows`` rows together, and the compiled kernel ``wide_rows``. ``start`` is (rows,
+    coordinates).
     """
 
     def __init__(

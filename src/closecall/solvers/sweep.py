@@ -1,4 +1,4 @@
-"""Solve hundreds of problems at once: each loss, aggregate, k, alpha and fold is one row of a matrix.
+"""Solve hundreds of problems at once: every combination of loss, aggregate, k, alpha and fold is a row of a matrix.
 
 No work is repeated. `close`, `close_decay` and `atk` with k = n *are* `average`. All decay runs with the same loss,
 alpha and fold start from the same average. Equal problems are solved once, and converged problems leave the batch.
@@ -147,7 +147,7 @@ def _begins_convex(problem: Problem) -> bool:
 def _from_sample(design: Design, rows: Rows, start: Array, limits: Limits) -> Array:
     """Return starts for many dense examples: the minimum for the middle alpha of each group on a sample of them.
 
-    This halves the time of computing averages in a search on 100,000 x 20 data.
+    This halves the time to compute the averages in a search on 100,000 x 20 data.
     """
     step = min(12, design.samples // 25_000)
     if design.samples < FROM_ROWS or not isinstance(design.signed, np.ndarray):

@@ -72,7 +72,7 @@ def minimizer_errors_bound(optimum: float, k: float, *, whole: bool = True) -> f
     k : float
         The mass that ``close`` uses.
     whole : bool
-        Whether all masses are whole numbers. The bound may then be attained; otherwise it is never reached.
+        Whether all masses are whole numbers. If they are, the bound may be attained; otherwise it is never reached.
 
     Examples
     --------
@@ -147,7 +147,7 @@ def risk_bound(training_risk: float, samples: int, vc: int, delta: float) -> flo
 def generalization_bound(
     value: float, k: float, *, samples: int, vc: int, delta: float, threshold: float, constant: float
 ) -> float:
-    """Return a risk bound from the close-k training loss, valid with probability at least 1 - delta.
+    """Return a bound on the risk, given the close-k training loss, that holds with probability at least 1 - delta.
 
     This is :func:`risk_bound` for the training risk (L / M + k (1 - T / M)) / n, the largest one that
     :func:`training_errors_bound` allows. The paper's generalisation theorem has L instead of L / M and k - 1 instead of

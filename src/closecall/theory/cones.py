@@ -10,16 +10,16 @@ rays. The signs of the products of z with the rays of a cone decide what is know
 The mass of the wrong examples is a lower bound on the errors in the whole cone. Each ray is a classifier, so its errors
 are an upper bound. A cone is dropped if its lower bound reaches the target. If no cone survives a pass, no classifier
 misclassifies less than the target. The targets rise from half the errors of the best known classifier to all of them,
-so a proven bound is always available. The cost grows with every pass, and most of it is in the last one.
+so a proven bound is always available. Each pass costs more than the one before, and the last one dominates.
 
 Pairs of undecided examples raise the bound: if no theta of the cone is right on both examples, one of them counts as an
 error. Only pairs that a good classifier orders wrongly are used, and each example belongs to at most one pair
 (:func:`matched`). On the data sets of docs/results/beyond-exact.md, the pairs halve the number of cones.
 
 A cone is split on an edge that is long and whose ends disagree about much undecided mass, at the mean position where
-the sign changes. If the mass alone decided, a few edges might be split forever while the others stay long. For 300
-normally distributed examples with three features, a sixth of them misclassified, ten thousand cones are needed, whereas
-enumeration checks 300 ** 3 positions.
+the sign changes. If only the mass were considered, a few edges might be split forever while the others stay long. For
+300 normally distributed examples with three features, a sixth of them misclassified, ten thousand cones are needed,
+whereas enumeration checks 300 ** 3 positions.
 """
 
 from __future__ import annotations
@@ -78,13 +78,14 @@ def least_outside(
     accept: Callable[[Array], float],
     slopes: Array | None = None,
 ) -> float:
-    """Split cones until the best classifier is proven or time runs out; return the lower bound.
+    """Split cones until the best classifier is proven optimal or time runs out; return the lower bound.
 
     The bound applies to the total weight of the vectors outside an open half-space with the origin on its boundary. The
-    vectors are (samples, dimensions), and their weights (samples,) are positive. ``best`` is the weight outside for a
-    known classifier. ``accept`` receives a Boolean array (samples,) that marks the vectors inside a half-space, and
-    returns the smallest weight outside found so far. ``slopes`` (dimensions - 1,) are the slopes of a good classifier,
-    for vectors whose last entry is their label. Pairs that this classifier orders wrongly raise the bounds.
+    vectors are (samples, dimensions), and their weights (samples,) are positive. ``best`` is the weight outside the
+    half-space of a known classifier. ``accept`` receives a Boolean array (samples,) that marks the vectors inside a
+    half-space, and returns the smallest weight outside found so far. ``slopes`` (dimensions - 1,) are the slopes of a
+    good classifier, for vectors whose last entry is their label. Pairs that this classifier orders wrongly raise the
+    bounds.
 
     Examples
     --------
@@ -115,7 +116,7 @@ def least_outside(
 
 
 def matched(vectors: Array, slopes: Array) -> Array:
-    """Match examples of opposite classes that the slopes order wrongly, and return partners (samples,) or -1.
+    """Match opposite-class examples that the slopes order wrongly; return partners (samples,), or -1 if unmatched.
 
     The number of pairs is the largest possible and equals the number of errors with the best threshold. Pairs with
     larger differences in score are preferred, because other slopes are likely to order them wrongly too.

@@ -4,8 +4,8 @@ Let z = y * (x, 1) be an example multiplied by its label. By Gordan's theorem, n
 examples of a set if and only if some mixture of them vanishes (lambda >= 0, sum(lambda) = 1, sum(lambda * z) = 0).
 These mixtures form a polytope, and at most d + 2 examples take part in the mixture at a vertex. Such a set of examples
 is a *conflict*: every classifier is wrong on at least one of them. The minimum of the errors is thus the weight of the
-lightest set that contains an example of each conflict, a cover. There are too many conflicts to list, so they are found
-as needed:
+lightest *cover*, a set that contains an example of each conflict. There are too many conflicts to list, so they are
+found as needed:
 
     cover the conflicts known so far (HiGHS, binary variables only): the optimum is a lower bound
     find conflicts among the examples outside the cover (linear programmes): if there are none, the bound is attained

@@ -49,7 +49,7 @@ class ZeroOneOptimum:
 def minimum_errors(
     X: Any, y: Any, mass: Any = None, *, method: str = "auto", time_limit: float = 60.0, start: Any = None
 ) -> ZeroOneOptimum:
-    """Return the minimum of the 0-1 loss over linear classifiers, the mass for which ``y * (w . x + b) <= 0``.
+    """Return the minimum of the 0-1 loss, the mass with ``y * (w . x + b) <= 0``, over all linear classifiers.
 
     Classifiers that separate examples by a relative distance below about 1e-9 are not found, because they can hardly be
     evaluated in floating-point arithmetic.
@@ -61,8 +61,8 @@ def minimum_errors(
     mass : array (samples,), optional
         Sample weights.
     method : {"auto", "enumeration", "cones", "milp"}
-        ``enumeration`` takes rows ** features steps and proves its result. ``cones`` is a branch and bound over the
-        classifiers and ``milp`` covers conflicts with HiGHS; both always provide a lower bound. ``cones`` is suited to
+        ``enumeration`` takes rows ** features steps and proves its result. ``cones`` is a branch-and-bound search over
+        classifiers, and ``milp`` covers conflicts with HiGHS; both always provide a lower bound. ``cones`` is suited to
         few features and any number of errors, ``milp`` to many features and few errors. ``auto`` uses ``enumeration``
         if there are few rows or at most two features, ``cones`` for up to five features, and otherwise ``milp``.
         Features that are linear combinations of others do not count.
@@ -113,7 +113,7 @@ class _Task:
 
     ``vectors`` (rows, columns + 1) are the distinct rows with their label, z = y * (x, 1), on scaled independent
     columns. ``unavoidable`` is the mass that every classifier misclassifies because equal rows have opposite labels.
-    Misclassifying a distinct row costs its ``weights`` (rows,) in addition.
+    ``weights`` (rows,) are the additional costs of misclassifying the distinct rows.
     """
 
     X: Array

@@ -145,7 +145,7 @@ def fold_of(hashes: Array, folds: int) -> Array:
 
 
 def whole(block: Block) -> Block:
-    """Return the partition unchanged; as a task, this gathers rows."""
+    """Return the partition unchanged; as a task, this function gathers the rows."""
     return block
 
 

@@ -1,4 +1,4 @@
-"""Classifiers for Dask collections, named as in LightGBM and XGBoost."""
+"""Classifiers for Dask collections, named in the style of LightGBM and XGBoost."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class OverPartitions(LinearClassifier):
         return self
 
     def fit_source(self, source: Source) -> Any:
-        """Fit to any source of partitions, such as :class:`closecall.cluster.ParquetSource`, and return self."""
+        """Fit to any source of partitions, such as a :class:`closecall.cluster.ParquetSource`, and return self."""
         self._check()
         passes = Passes(source, self.callback)
         survey = passes.survey()

@@ -114,7 +114,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:  # fmt: skip
         """Fit one setting on all rows, set the fitted attributes, and warn if the fit has no certificate.
 
-        ``exact`` requests an exact intercept; ``splits`` are the folds of the calibration.
+        ``exact`` requests an exact intercept; ``splits`` contains the folds of the calibration.
         """
         models = fit_models(training, [problem], options)
         coef, intercept, kind = models.coef[0], models.intercept[0], training.X.dtype
@@ -237,8 +237,8 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def to_sklearn(self) -> LogisticRegression | OneVsRestClassifier | LinearSVC:
         """Return a fitted scikit-learn model with the same predictions, for tools such as ONNX and PMML.
 
-        A logistic regression becomes a LogisticRegression, or a OneVsRestClassifier of several if it is one-vs-rest.
-        Any other model becomes a LinearSVC, which has no ``predict_proba``; its calibration is dropped.
+        A logistic regression becomes a LogisticRegression or, if it is one-vs-rest, a OneVsRestClassifier. Any other
+        model becomes a LinearSVC, which has no ``predict_proba``; its calibration is dropped.
 
         Examples
         --------
@@ -261,7 +261,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._filled(plain, coef_=self.coef_, intercept_=self.intercept_, classes_=self.classes_)
 
     def _filled(self, plain: Any, **fitted: Array) -> Any:
-        """Return a scikit-learn model with these attributes and those that all such models have."""
+        """Return a scikit-learn model with these attributes and those common to all such models."""
         common = {name: vars(self)[name] for name in ("n_features_in_", "feature_names_in_") if name in vars(self)}
         vars(plain).update(fitted, **common, n_iter_=np.atleast_1d(getattr(self, "n_iter_", 1)))
         return plain

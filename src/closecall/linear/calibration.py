@@ -84,7 +84,7 @@ def calibrate(
     method: Any, training: Training, problem: Problem, options: Options, *, exact: bool, random_state: Any,
     splits: Splits | None = None,
 ) -> list[Array]:  # fmt: skip
-    """Return the calibrators of a setting, fitted on out-of-fold scores.
+    """Return the calibrators of a setting, fitted to out-of-fold scores.
 
     The folds are stratified by default; ``splits``, if given, may separate groups or times instead. Every fit has a
     cold start, because a model given as a start may have been trained on the test rows.

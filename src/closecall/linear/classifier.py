@@ -69,7 +69,7 @@ class AggregateLossClassifier(_OneSetting):
     """Linear classifier that minimises any aggregate of any individual loss.
 
     The objective is ``sum of weighted losses + alpha / 2 * ||w||^2``; with ``aggregate="average"`` and the logistic
-    loss it is scikit-learn's LogisticRegression with ``C = 1 / alpha``.
+    loss, it is that of scikit-learn's LogisticRegression with ``C = 1 / alpha``.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class AggregateLossClassifier(_OneSetting):
     max_iter : int
         With ``solver="path"``, the maximum number of Newton steps at one cut of a close aggregate, which rarely needs
         more than fifty. Otherwise, the number of steps in a run; if k decays, the run has three equal parts. A fit that
-        has not converged by then continues until it has a certificate, but for at most about as many steps again.
+        has not converged by then continues until it has a certificate, but for at most about the same number of steps.
     tol : float
         A fit has converged if its certificate ``gap_`` is at most this value; otherwise a ``ConvergenceWarning`` is
         issued.

@@ -41,7 +41,7 @@ SOLVERS = {
 
 @dataclass(frozen=True)
 class Options:
-    """How problems are solved; see :class:`closecall.AggregateLossClassifier`."""
+    """The options for solving problems; see :class:`closecall.AggregateLossClassifier`."""
 
     max_iter: int
     tol: float
@@ -62,7 +62,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Parts:
-    """Which rows each problem trains on.
+    """The rows that each problem trains on.
 
     ``group`` (samples,) divides the rows, ``masks`` (folds, groups) state whether a fold trains on a group, and
     ``fold_of`` (problems,) is the fold of each problem. The dictionaries are caches that are filled when needed.

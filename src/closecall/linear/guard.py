@@ -98,7 +98,7 @@ def results(settings: Sequence[Setting], table: Array) -> dict[str, Any]:
 
 
 def order(settings: Sequence[Setting], means: Array, masses: Array) -> Array:
-    """Return positions from best to worst mean score; ties go to the larger k, then to the larger alpha.
+    """Return the positions from the best to the worst mean score; ties go to the larger k, then to the larger alpha.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Joint problems of several classes, solved together in one set of coordinates.
 
-The convex part of a run (all of it for ``average``, the first third of a decay, which all k share) uses SciPy's L-BFGS,
-one problem at a time. The remaining part uses majorising steps for all problems at once, because the overhead of Python
-would dominate the time of single steps.
+The convex part of a run uses SciPy's L-BFGS, one problem at a time. It is the whole run for ``average`` and the first
+third of a decay, which all values of k share. The remaining part uses majorising steps for all problems at once,
+because the overhead of Python would dominate the time of single steps.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class JointProblems:
         self.shrink = np.array([problem.alpha for problem in problems])[:, None, None] * design.penalized
 
     def value_and_gradient(self, row: int, C: Array) -> tuple[float, Array]:
-        """Return the objective and gradient of one problem at C (classes, coordinates) if every example counts."""
+        """Return the objective and gradient of one problem at C (classes, coordinates) if all examples are selected."""
         losses, pull = losses_and_pull(self.kind, self.loss, self.design.negative_margins(C)[None], self.codes)
         mass, shrink = self.design.masses[self.fold_of[row]], self.shrink[row] * C
         gradient = self.design.gradient(pull[0] * mass.astype(pull.dtype)) + shrink

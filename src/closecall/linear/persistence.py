@@ -62,7 +62,7 @@ def load_model(path: str | PathLike[str], expected: type | None = None) -> Any:
     """Read a saved model; a damaged, altered or foreign file raises ``ValueError``, and no code in it is executed.
 
     A file written by ``closecall fit`` raises ``ValueError`` too: without the preprocessing of the table, its
-    classifier would predict wrongly. ``closecall.table.model.TableModel.load`` reads both.
+    classifier would make wrong predictions. ``closecall.table.model.TableModel.load`` reads both.
 
     Examples
     --------

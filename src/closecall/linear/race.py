@@ -7,10 +7,10 @@ rows are used for neither purpose, because logistic regression may classify outl
 other rows. Which rows are extreme depends only on X.
 
 `average` runs on every fold. All other settings first take part in a preliminary round, the *heat*. It uses every
-second alpha, every k, one start, as few folds as contain five hundred test rows in total, and at most a few thousand
-training rows. The best settings of each kind then run, from all starts, on enough folds for ten thousand test rows;
-unless the table is large, these are all folds. On the PMLB data sets, the race chooses settings as good as those from
-the full grid with far fewer fits.
+second alpha, every k, one start, the smallest number of folds with five hundred test rows in total, and at most a few
+thousand training rows. The best settings of each kind then run, from all starts, on enough folds for ten thousand test
+rows; unless the table is large, these are all folds. On the PMLB data sets, the race chooses settings as good as those
+from the full grid with far fewer fits.
 
 No model starts from one that was trained on its test rows: starts are either cold or convex solutions of the same fold.
 """
@@ -254,14 +254,14 @@ class Race:
         return fit_calibrators(str(self.calibration), scores, self.training.codes[rows], self.training.weight[rows])
 
     def scores(self, central: bool = False) -> Array:
-        """Return scores (settings, folds) on the first folds, over all or only the central rows; NaN means not run."""
+        """Return scores (settings, folds) on the first folds, over all or only the central rows; NaN if not run."""
         table, found = np.full((len(self.settings), len(self.tests)), np.nan), self.marks if central else self.points
         places, folds = np.array(list(found), dtype=int).reshape(-1, 2).T
         table[places, folds] = list(found.values())
         return table[:, : self.folds]
 
     def _ranked(self, places: Array, central: bool = True) -> Array:
-        """Return positions from best to worst among the settings that ran on the most folds."""
+        """Return the positions of the settings that ran on the most folds, from best to worst."""
         table = self.scores(central)[places]
         ran = (~np.isnan(table)).sum(axis=1)
         kept = places[ran == ran.max()]
@@ -304,7 +304,7 @@ class Race:
     def _gain_of_rows(self, groups: list[Array]) -> tuple[Gain, Callable[[], Gain]]:
         """Return the mean gain of the challengers' blend over the baseline, and a function for its gain over guessing.
 
-        A row's gain is its mean over the tests.
+        The gain of a row is its mean gain over the tests.
         """
         panel, parts = self.panel, self.panel.part
         averages, folds = self._heats(groups[0])

@@ -211,8 +211,8 @@ class AggregateLossClassifierCV(_Search):
     alphas : sequence of float
         The strengths of the L2 penalty to choose from.
     ks : sequence of int, float or None
-        The values of k to choose from: counts or fractions of the training mass; a count above a fold's mass means all
-        of it.
+        The values of k to choose from: counts or fractions of the training mass; a count that exceeds the mass of a
+        fold means all of it.
     ms : sequence of int or float
         How many of the largest losses to leave out; used only by `trimmed` and `ranked_range`.
     cv : int, splitter, iterable of (train, test) or None
@@ -246,7 +246,7 @@ class AggregateLossClassifierCV(_Search):
     best_params_, best_index_, best_score_
         The chosen setting; ``best_score_`` is its mean score over the folds used to choose it.
     guard_report_ : dict
-        The numbers of every comparison, and a ``reason`` in words.
+        The numbers of every comparison, and the ``reason`` for the decision in words.
     n_training_mass_ : float
         The sum of the training weights; a fractional k is a fraction of this sum.
     alpha_, k_, m_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, support_

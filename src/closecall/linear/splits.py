@@ -89,10 +89,10 @@ def first_of(groups: Any) -> Any:
 def strangers(pairs: list[Pair], y: Any, groups: Any, seed: int = 0) -> list[Pair]:
     """Return splits whose test rows share no group with the training rows.
 
-    If the model will be applied to new users, items or panel members, its knowledge of known ones must not count as a
-    gain. If the same groups in a column occur on both sides of a split, they are divided into :data:`CROSSED` parts,
-    stratified by class. The split is then replaced by several, each of which tests the rows of one part with a model
-    trained on the others.
+    If the model will be applied to new users, items or panel members, what it knows about existing ones must not count
+    as a gain. If the same groups in a column occur on both sides of a split, they are divided into :data:`CROSSED`
+    parts, stratified by class. The split is then replaced by several, each of which tests the rows of one part with a
+    model trained on the others.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def ignores_groups(cv: Any) -> bool:
 
 
 def _check_groups(cv: Any, groups: Any) -> None:
-    """Raise an error if groups are given but ignored: they would leak from the training to the test rows."""
+    """Raise an error if groups are given but ignored: information would leak to the test rows."""
     if groups is not None and ignores_groups(cv):
         given = f"cv={cv!r}" if cv is None or isinstance(cv, int) or hasattr(cv, "split") else "a list of index pairs"
         raise ValueError(
@@ -215,7 +215,7 @@ def central(X: Any, weight: Array) -> Array:
 
 
 def heat_rows(training: Training, split: Splits, limit: int = HEAT_ROWS) -> tuple[Array, float]:
-    """Return the rows of the first fold to use in the heat, and the share of its training rows among them.
+    """Return the rows of the first fold to use in the heat, and the fraction of its training rows that they include.
 
     These rows are the test rows and at most about ``limit`` training rows, which are stratified by class and drawn by
     position.

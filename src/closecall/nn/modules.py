@@ -29,8 +29,8 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
         even NaN. If all targets are ignored, the loss and the gradient are 0. As in torch, a negative value has no
         effect on targets that are probabilities.
     weight, pos_weight, label_smoothing, gamma, alpha, q
-        The same as in :func:`closecall.nn.losses.logit_losses`. As in torch's cross-entropy, the mean is the sum divided
-        by the weights of the selected targets, or by their number if targets are class probabilities. (If the weights of
+        The same as in :func:`closecall.nn.losses.logit_losses`. As in torch's cross-entropy, the mean is the sum of the
+        losses over the total weight of the selected targets, or by their number if targets are class probabilities. (If the weights of
         a smooth reducer change with the losses, the gradient requires dividing by the mean weight of all targets
         instead.) To weight the examples in the selection as well, pass ``mass`` to the call. None of these options
         affects which examples are close calls; only the margin does.

@@ -27,7 +27,10 @@ def narrow(walk: Walk, spot: Spot, cut: LossCut, tol: float) -> tuple[Spot, floa
         return spot, np.inf
     # A ramp with a width of at most twice the tolerance certifies. The cut may still grow, so the last ramp is
     # narrower.
-    last = 0.3 * 2 * max(tol, 1e-12) * judge_spot(walk, spot, cut, RAMP)[0] / unit
+    mean = judge_spot(walk, spot, cut, RAMP)[0]
+    last = 0.3 * 2 * max(tol, 1e-12) * mean / unit
+    # If the problem is convex, the k-th largest loss at its minimum is at most the objective here, divided by k.
+    walk.highest = mean if cut.convex else np.inf
     for _ in range(3):  # the objective may fall until the last ramp is too wide
         if last < 1e-12:
             break

@@ -96,6 +96,7 @@ class Walk:
     ramp: float = RAMP
     kink: float = KINK
     kind: int = CLOSE
+    highest: float = field(default=np.inf, init=False)  # the highest edge above which losses are selected
     steps: int = field(default=100_000, init=False)  # that are left
     looks: int = field(default=0, init=False)
 
@@ -211,6 +212,8 @@ class Walk:
                 newton = slope > 0
             if self.kind == CLOSE and not following > LOWEST * self.rows.threshold:
                 break
+            if self.kind != CLOSE:  # beyond the highest edge, nothing may be left, and a stage would end nowhere
+                following = max(following, -self.highest - self.window(following).width / 2)
             start = spot.c
             if newton:
                 start = spot.c + (following - spot.cut) * drift

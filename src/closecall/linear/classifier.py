@@ -145,7 +145,7 @@ class AggregateLossClassifier(_OneSetting):
     support_ : array
         The training rows that have positive weight at the solution: the close calls.
     n_features_in_, feature_names_in_
-        As in scikit-learn.
+        The same as in scikit-learn.
 
     Examples
     --------

@@ -78,7 +78,7 @@ class GuardedClassifierCV(Referee):
     cv_results_ : dict
         The names, the mean scores, their standard deviations over the folds, and the scores of all folds.
     classes_, n_features_in_, feature_names_in_
-        As in scikit-learn.
+        The same as in scikit-learn.
 
     Examples
     --------

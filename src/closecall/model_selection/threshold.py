@@ -37,7 +37,8 @@ class ExactThresholdClassifier(Referee):
     ----------
     estimator : classifier with ``decision_function`` or ``predict_proba``
     objective : {"accuracy", "balanced_accuracy"} or array (classes, classes)
-        The score to maximise, or a matrix with the cost of predicting a class (column) for an example of a class (row).
+        The score to maximise, or a matrix with the cost of predicting a class (column) for an example of another class
+        (row).
     cv : int, splitter, iterable of (train, test) or None
         The folds for the cross-fitted scores, as in :class:`GuardedClassifierCV`.
     guard : float or None

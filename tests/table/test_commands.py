@@ -76,7 +76,7 @@ def test_fit_and_predict_on_messy_tables(run: Run, messy: dict[str, Path], tmp_p
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_chunks_give_the_same_predictions(run: Run, messy: dict[str, Path], tmp_path: Path) -> None:
     assert run("fit", messy["plants"], "--splits", 0, "--out", tmp_path / "m", "--model", "close-k") == 0
-    assert "the target is the column 'Class', by its name" in run.err
+    assert "the target is the column 'Class', chosen by its name" in run.err
     assert run("predict", tmp_path / "m", messy["plants"]) == 0
     whole = run.out
     assert run("predict", tmp_path / "m", messy["plants"]) == 0

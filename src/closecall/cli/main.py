@@ -56,7 +56,7 @@ def command_of(arguments: list[str]) -> Any:
                 raise
             raise ValueError(
                 f"{arguments[0]} belongs to the reproduction of the paper, which is not installed: "
-                "git clone https://github.com/closecall/closecall, then run make demo there"
+                "run git clone https://github.com/closecall/closecall, then run make demo there"
             ) from None
     return built()
 

@@ -151,7 +151,11 @@ def predict(
              "predicted": dict(tally.predicted), "notes": tally.all_notes(), "out": output})  # fmt: skip
         return
     print_notes(tally.all_notes(), err)
-    known = "" if tally.accuracy is None else f", accuracy {tally.accuracy:.1%} on the {tally.labelled} with a label"
+    known = (
+        ""
+        if tally.accuracy is None
+        else f", accuracy {tally.accuracy:.1%} on {counted(tally.labelled, 'row')} with a label"
+    )
     err.print(f"{counted(tally.rows, 'row')} predicted{known}")
 
 

@@ -77,7 +77,7 @@ def templates(package: str = __package__) -> jinja2.Environment:
 
 
 def read(name: str, package: str = __package__) -> str:
-    """Return a file of ``templates/``, from the given package, otherwise from this package."""
+    """Return a file of ``templates/``, from the given package or, failing that, from this one."""
     places = [resources.files(each).joinpath("templates", name) for each in (package, __package__)]
     return next(filter(lambda place: place.is_file(), places), places[-1]).read_text(encoding="utf-8")
 

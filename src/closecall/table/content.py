@@ -99,7 +99,8 @@ def reading(table: Sheet) -> str:
     counts = Counter(map(str, table.labels)).most_common()
     classes = listed([f"{name} ({count})" for name, count in counts], 12)
     return (
-        f"Target {table.target!r}: {classes}. Missing numbers become the median, missing names the most frequent name."
+        f"Target {table.target!r}: {classes}. Missing numbers become the median, and missing names become "
+        "the most frequent name."
     )
 
 

@@ -45,7 +45,7 @@ class Order:
         names = [str(column) for column in table.frame.columns if str(column) != table.target]
         if name not in names:
             raise DataError(f"{option} {name!r}: the data has no such column; {suggestion(name, names)}")
-        note = f"{name!r} divides the rows and is not a feature"
+        note = f"{name!r} is used to divide the rows, so it is not a feature"
         columns = tuple(column for column in table.columns if column.name != name)
         if not columns:
             raise DataError(f"{option} {name!r} is the only usable column; nothing is left to learn from")
@@ -111,7 +111,7 @@ class Order:
         return parts
 
     def _by_time(self, codes: Array, splits: int) -> list[Parts]:
-        """Return splits that test a block of later rows each; of all earlier rows, a third are for validation.
+        """Return a split for each block of later rows; of the rows before it, a third are for validation.
 
         Rows with the same time are never divided between parts, because they may depend on each other.
         """

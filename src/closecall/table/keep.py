@@ -32,7 +32,7 @@ def check_skops(name: str) -> None:
 
 
 def members_of(path: str | os.PathLike[str]) -> set[str]:
-    """Return the names in an archive; none if the file is not a readable archive, which its reader will report."""
+    """Return the names in an archive; the set is empty if the file is not a readable archive."""
     try:
         with open(path, "rb") as file:
             if not zipfile.is_zipfile(file):  # cheap, unlike a search through a long table

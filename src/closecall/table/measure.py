@@ -63,8 +63,9 @@ class Metric:
     """A metric: how predictions are scored and displayed.
 
     ``value`` takes codes of the true classes (samples,) and scores (samples, classes); higher is better. ``factor``
-    converts a value to the displayed one, which has ``digits`` decimals and differences in ``unit``. ``probabilities``
-    states whether scores must be log probabilities, and ``scoring`` is scikit-learn's name for the metric.
+    converts a value to the displayed one, ``digits`` is its number of decimals, and ``unit`` is the unit of
+    differences. ``probabilities`` states whether scores must be log probabilities, and ``scoring`` is
+    scikit-learn's name for the metric.
     """
 
     name: str

@@ -46,7 +46,7 @@ class Stored:
             return self.budget.parse(self.budget.read(file))
 
     def array(self, node: Any, dtype: np.dtype[Any] | None = None) -> Array:
-        """Return the array of a node, which has the given type or, without one, holds any numbers or text."""
+        """Return the array of a node; without ``dtype``, it may hold any numbers or text."""
         if node["__loader__"] != "NdArrayNode" or node["type"] != "numpy":
             raise ValueError("one of its arrays is malformed")
         return read_member(self.archive, self.archive.getinfo(node["file"]), self.budget, dtype)

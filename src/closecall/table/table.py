@@ -41,7 +41,7 @@ def read(source: str, target: str = "", reading: Reading | None = None) -> Sheet
     Parameters
     ----------
     source : str
-        A file, ``-`` for standard input, or a data set's name (``monk3``, ``pmlb:...``, ``openml:...``).
+        A file, ``-`` for standard input, or the name of a data set (``monk3``, ``pmlb:...``, ``openml:...``).
     target : str
         The target column; if empty, it is found by name, or it is the last column.
     reading : Reading, optional

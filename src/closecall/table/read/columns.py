@@ -208,7 +208,7 @@ def target_of(frame: Any, given: str, what: str) -> tuple[str, tuple[str, ...]]:
     by_name = {name.strip().lower(): name for name in reversed(names)}
     for name in TARGETS:
         if name in by_name:
-            return by_name[name], (f"the target is the column {by_name[name]!r}, by its name",)
+            return by_name[name], (f"the target is the column {by_name[name]!r}, chosen by its name",)
     return names[-1], (f"the target is the last column, {names[-1]!r} (use --target to choose another)",)
 
 

@@ -1,4 +1,4 @@
-"""Shared by all readers: errors, the order of labels, and the import of pandas."""
+"""Errors, the order of labels and the import of pandas, which all readers share."""
 
 from __future__ import annotations
 

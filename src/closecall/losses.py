@@ -49,7 +49,7 @@ class Loss:
     bend : callable, optional
         Slopes -> second derivatives; by default, finite differences are used.
     inverse : callable, optional
-        Losses -> margins; by default, margins are found numerically.
+        A loss -> its margin; by default, it is found numerically.
     likelihood : bool
         Whether minimising its average is logistic regression, so that scores are log-odds.
 

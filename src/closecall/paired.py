@@ -118,7 +118,7 @@ class Comparison:
         error = f"standard error {100 * self.standard_error:.2f} over {self.units} {self.unit}"
         if self.over_guessing <= self.over_guessing_needed:
             verdict = (
-                f"but its balanced accuracy is {100 * self.over_guessing:+.2f} points over guessing, needed "
+                f"but its balanced accuracy is {100 * self.over_guessing:+.2f} points above guessing, needed "
                 f"{100 * self.over_guessing_needed:.2f}: {verdict}"
             )
             return f"{said}{error}, needed {100 * self.needed:.2f}, {verdict}"
@@ -154,7 +154,7 @@ def check_guard(guard: float | None, default: float) -> float:
     if guard is None:
         return default
     if not isinstance(guard, int | float | np.number) or not 0 <= guard < np.inf:
-        raise ValueError(f"guard={guard!r} must be None or the number >= 0 of standard errors that a gain must exceed")
+        raise ValueError(f"guard={guard!r} must be None or a number of standard errors >= 0")
     return float(guard)
 
 
@@ -246,7 +246,9 @@ def units_of(equal: Array, groups: Any, pairs: Iterable[tuple[Array, Array]]) ->
     past = [len(train) > 0 and len(test) > 0 and train.max() < test.min() for train, test in pairs]
     if past and all(past):
         if other is not None:
-            raise ValueError("cv divides by time, and groups has two columns; pass one column, as time is the other")
+            raise ValueError(
+                "cv divides by time, and groups has two columns; pass one column, as time is crossed with it"
+            )
         return Units(np.arange(len(equal)), "blocks of time", time=True, other=first)
     return Units(numbered(equal), "distinct rows") if first is None else Units(first, "groups", other=other)
 
@@ -342,7 +344,7 @@ def over_tests(total: Array, squares: Array, times: Array) -> tuple[Array, Array
 
 
 def from_sums(gains: Array, masses: Array, squares: Array) -> Gain:
-    """Return the mean gain and standard error of :func:`paired` for independent rows from their sums.
+    """Return the gain of :func:`paired` for independent rows, computed from sums over the rows.
 
     Parameters
     ----------

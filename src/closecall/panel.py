@@ -1,8 +1,8 @@
 """Unbiased selection among several challengers, with critical values that account for the selection.
 
-- **No row is used both to select a challenger and to evaluate it.** The rows are divided into parts. The challengers
-  that did best on the *other* parts are combined in a weighted mean, and its gain is measured on this part. If no
-  challenger is better than the reference, the expected gain is zero for any selection. The mean gain is therefore
+- **No row is used both to select a challenger and to evaluate it.** The rows are divided into parts. For each part, the
+  challengers that did best on the *other* parts are combined in a weighted mean, whose gain on this part is measured.
+  If no challenger is better than the reference, the expected gain is zero for any selection. The mean gain is therefore
   unbiased for any number of challengers, and every row is used for both purposes.
 - **The critical value accounts for the selection.** The parts influence each other's selection, so their gains are
   correlated and the plain standard error is too small. The critical values are therefore those of the whole procedure,

@@ -20,7 +20,7 @@ def constant(k: float) -> Schedule:
 
 
 def last_convex_step(steps: int) -> int:
-    """Return the last step of Algorithm 1 at which k = n whatever k* is; up to it, runs do not depend on k*.
+    """Return the last step of Algorithm 1 at which k = n for every k*; up to this step, runs do not depend on k*.
 
     Examples
     --------

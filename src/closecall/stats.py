@@ -33,7 +33,7 @@ def corrected_test(first: Array, second: Array, *, test_over_train: float = TEST
     first, second : array (..., splits)
         Accuracies on the same splits.
     test_over_train : float
-        Size of the test part divided by that of the training and validation parts; 0 gives the plain paired t-test.
+        The size of the test part divided by that of the training and validation parts; 0 gives the plain paired t-test.
 
     Returns
     -------
@@ -59,7 +59,7 @@ def corrected_test(first: Array, second: Array, *, test_over_train: float = TEST
 def check_pair(first: Array, second: Array) -> tuple[Array, Array]:
     first, second = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     if first.shape != second.shape or first.ndim == 0:
-        raise ValueError(f"both methods need scores on the same splits; shapes {first.shape} and {second.shape} differ")
+        raise ValueError(f"scores must be on the same splits, but have shapes {first.shape} and {second.shape}")
     if first.shape[-1] < 2:
         raise ValueError(f"a test needs at least two splits, not {first.shape[-1]}")
     if np.isnan(first).any() or np.isnan(second).any():

@@ -58,7 +58,7 @@ class Prepared:
         return [make_mass(mass, self.design.signed.dtype.type) for mass in self.design.masses]
 
     def least_squares(self, fold_of: Array) -> Array:
-        """Return the least-squares starts (problems, coordinates) of problems on these folds, solving each fold once."""
+        """Return least-squares starts (problems, coordinates) for problems on these folds, solving each fold once."""
         missing = [fold for fold in np.unique(fold_of).tolist() if fold not in self._starts]
         self._starts.update(zip(missing, least_squares_start(self.design, missing), strict=True))
         return np.stack([self._starts[fold] for fold in fold_of.tolist()])

@@ -310,7 +310,7 @@ def test_warm_start_goes_on_and_init_is_checked() -> None:
         ({"calibration": "beta"}, "unknown calibration 'beta'"),
         ({"class_weight": {7: 2}}, r"classes that y does not contain: \[7\]"),
         ({"class_weight": "even"}, "must be 'balanced', a dict"),
-        ({"class_weight": {0: 0}}, "gives a class weight 0"),
+        ({"class_weight": {0: 0}}, "gives a class the weight 0"),
         ({"max_iter": 0}, "max_iter=0 must be a whole number >= 1"),
         ({"exact_intercept": True, "fit_intercept": False}, "needs fit_intercept=True"),
         ({"init": "ones"}, "unknown init 'ones'"),

@@ -27,7 +27,7 @@ GONE = (
 )
 LOST = (
     "the Dask workers lost a partition that cannot be recreated, or died too often while processing it ({detail}); "
-    "give fit a collection that is read from files (not scattered arrays), smaller partitions, or workers with more "
+    "pass a collection that is read from files (not scattered arrays), smaller partitions, or workers with more "
     "memory"
 )
 

@@ -56,7 +56,7 @@ def make_frame(survey: Survey, classes: Array, class_weight: Any, *, intercept: 
         masses = np.array([survey.labels[name][1] for name in classes.tolist()])
         factors = class_factors(class_weight, classes, np.arange(len(classes)), masses)
         if not (factors > 0).all():
-            raise ValueError("class_weight gives a class weight 0; drop its rows instead, or give it a positive weight")
+            raise ValueError("class_weight gives a class the weight 0; drop its rows, or give it a positive weight")
     return Frame(mean if centred else np.zeros_like(mean), scale, intercept, classes, factors)
 
 

@@ -293,7 +293,7 @@ def _pieces(
                                  "or leave it out of features")  # fmt: skip
         if max(sizes, default=0) * 8 * (len(features) + 1) > LIMIT:
             raise ValueError(f"{path!r} has a row group of {max(sizes)} rows, {LIMIT >> 30} GiB or more in memory; "
-                             f"write it with smaller ones (row_group_size={rows})")  # fmt: skip
+                             f"write smaller row groups (row_group_size={rows})")  # fmt: skip
         for groups in _together(sizes, rows):
             size = sum(sizes[group] for group in groups)
             yield Piece(number, path, groups, size, tuple(features), target, weight)

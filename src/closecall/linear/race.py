@@ -231,8 +231,8 @@ class Race:
                     )
                     if not np.isfinite(self.points[pair]):
                         raise ValueError(
-                            f"scoring gave {self.points[pair]} on a fold; a search needs finite scores: use another "
-                            "scoring, or folds on which it is defined"
+                            f"scoring returned {self.points[pair]} on a fold; a search needs finite scores: use "
+                            "another scoring, or folds on which it is defined"
                         )
                 continue
             coef, intercept = (np.stack(part) for part in zip(*(self.models[pair] for pair in mine), strict=True))

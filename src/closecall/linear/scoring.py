@@ -68,7 +68,7 @@ class Scorer:
             return np.repeat(np.arange(len(weight)), weight.astype(int))
         warnings.warn(
             "scoring takes no sample_weight, and the weights are not whole numbers for which rows could be repeated: "
-            "the weights count in training, not in the scores",
+            "the weights are used in training but not in the scores",
             UserWarning,
             stacklevel=2,
         )

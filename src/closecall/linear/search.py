@@ -117,7 +117,7 @@ class _Search(LinearClassifier):
         fits = [(k, m) for k, m in pairs if resolve_count(m or 0, total, name="m", low=0) < resolve_count(k, total)]
         if not fits:
             raise ValueError(
-                f"every m in ms={self.ms!r} leaves no examples of k in ks={self.ks!r}; {aggregate} needs m < k"
+                f"every m in ms={self.ms!r} leaves no examples with ks={self.ks!r}; {aggregate} needs m < k"
             )
         return fits
 

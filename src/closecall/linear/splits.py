@@ -129,7 +129,7 @@ def _check_groups(cv: Any, groups: Any) -> None:
     if groups is not None and ignores_groups(cv):
         given = f"cv={cv!r}" if cv is None or isinstance(cv, int) or hasattr(cv, "split") else "a list of index pairs"
         raise ValueError(
-            f"groups are given, but {given} ignores them; use a splitter that does not, such as "
+            f"groups are given, but {given} ignores them; use a splitter that uses them, such as "
             "cv=StratifiedGroupKFold(5) or GroupKFold(5)"
         )
 

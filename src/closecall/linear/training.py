@@ -69,7 +69,7 @@ def check_training(estimator: Any, X: Any, y: Any, sample_weight: Any, class_wei
         )
     factors = class_factors(class_weight, classes, codes, mass)
     if not (factors > 0).all():
-        raise ValueError("class_weight gives a class weight 0; drop its rows instead, or give it a positive weight")
+        raise ValueError("class_weight gives a class the weight 0; drop its rows, or give it a positive weight")
     weight, mass = mass, mass * factors[codes]
     sizes = column_sizes(X)
     if sizes.max() > LARGEST:

@@ -80,7 +80,7 @@ class ThresholdDisplay:
         """Plot a fitted :class:`ExactThresholdClassifier` for two classes."""
         check_is_fitted(estimator, "threshold_")
         if not hasattr(estimator, "curve_"):
-            raise ValueError("a threshold curve needs two classes; with more there are offsets instead of a threshold")
+            raise ValueError("a threshold curve needs two classes; with more, there are offsets instead of a threshold")
         (cuts, costs), report = estimator.curve_, estimator.guard_report_
         edges = float(estimator.default_threshold_), float(estimator.optimum_)
         return cls(cuts, costs, *edges, estimator.threshold_interval_, report["taken"]).plot(ax=ax)

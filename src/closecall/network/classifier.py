@@ -116,7 +116,7 @@ def _counts(name: str, ks: Sequence[Count], ms: Sequence[Count], smallest: float
     }
     pairs = [pair for pair, (k, m) in masses.items() if m < k]
     if not pairs:
-        raise ValueError(f"every m in ms={ms!r} leaves no examples (ks={ks!r}); {name} needs m < k")
+        raise ValueError(f"every m in ms={ms!r} leaves no examples with ks={ks!r}; {name} needs m < k")
     return pairs
 
 

@@ -165,7 +165,7 @@ class _Refused(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         raise RuntimeError(
             "superquantiles, and smooth selections over a group of processes, have no second derivatives; Tilted and "
-            "temperature= have them within one process"
+            "temperature= support them within one process"
         )
 
 

@@ -1,4 +1,4 @@
-/* Shared by the kernels: clones of a function for several processors, and exp. */
+/* Code that the kernels share: clones of a function for several processors, and exp. */
 #ifndef EXPONENTIAL_H
 #define EXPONENTIAL_H
 #include <stdint.h>

@@ -12,12 +12,12 @@ enum { CLOSE = 0, ABOVE = 1, ALL = 2 };
 
 typedef struct {
     int64_t rows, size;      /* rows are a multiple of LANES */
-    const double *across;    /* (size, rows): minus signed rows, so products with c are minus margins */
+    const double *across;    /* (size, rows): negated signed rows, so that products with c are negated margins */
     int loss;
     double threshold, kink;  /* T, and the width over which a kink is rounded */
     const double *mass;      /* (rows,) */
     const double *penalty;   /* (size,) */
-    int kind;                /* which losses a cut keeps: CLOSE to T, ABOVE minus the cut, or ALL */
+    int kind;                /* the losses that a cut keeps: CLOSE to T, ABOVE minus the cut, or ALL */
     double ramp;             /* the width of a ramp, as a share of the cut or of T */
     int64_t looks;           /* evaluations so far */
     int64_t padded;          /* the size, rounded up to a multiple of four */
@@ -58,7 +58,7 @@ INLINE double total(const Lane *sums) {
     return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
-/* log(1 + t) for t in [0, 1] as 2 atanh(t / (2 + t)): written out so it vectorises. */
+/* log(1 + t) for t in [0, 1] as 2 atanh(t / (2 + t)): written out so that it vectorises. */
 INLINE double log_one_and(double t) {
     double z = t / (2.0 + t), s = z * z, p = 1.0 / 35;
     p = p * s + 1.0 / 33;
@@ -80,7 +80,7 @@ INLINE double log_one_and(double t) {
     return 2.0 * z * (1.0 + s * p);
 }
 
-/* Loss, slope and bend of a minus margin. */
+/* The loss of a negated margin, its slope and its second derivative. */
 INLINE void loss_at(int loss, double kink, double v, double *l, double *p, double *b) {
     if (loss == LOGISTIC) {
         double t = exp_f64(v < 0 ? v : -v), q = 1.0 / (1.0 + t);
@@ -135,7 +135,7 @@ INLINE void charge_rows(
     }
 }
 
-/* Compute the sums at the minus margins v + t * dv, and the derivatives of each row. */
+/* Compute the sums at the negated margins v + t * dv, and the derivatives of each row. */
 INLINE Sums look_as(int loss, Window window, Task *task, double t) {
     double x[BLOCK], charge[BLOCK], share[BLOCK], wrong[BLOCK];
     Sums sums = {0, 0, 0, 0};
@@ -155,7 +155,7 @@ INLINE Sums look_as(int loss, Window window, Task *task, double t) {
     return sums;
 }
 
-/* Return the window of a cut: around T, or above minus the cut, so a larger cut contains more. */
+/* Return the window of a cut: around T, or above minus the cut, so that a larger cut contains more. */
 INLINE Window window_at(const Task *task, double cut) {
     int kind = isfinite(cut) ? task->kind : ALL;
     double width = kind == ALL ? 1 : task->ramp * (kind == CLOSE ? cut : task->threshold);
@@ -238,7 +238,7 @@ static int64_t pack(const Task *task, int64_t begin, int64_t count) {
         chosen[few] = i;
         few += task->size_of[begin + i] > 0;
     }
-    whole = 4 * few > 3 * count; /* copying is then faster than choosing; the others add nothing */
+    whole = 4 * few > 3 * count; /* copying all rows is then faster than choosing some; the others add nothing */
     filled = whole ? count : (few + LANES - 1) / LANES * LANES;
     for (int64_t k = 0; k < task->size + 2; k++) {
         const double *from = k < task->size ? task->across + k * task->rows : k == task->size ? task->second : task->size_of;

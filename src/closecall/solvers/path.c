@@ -1,4 +1,4 @@
-/* The compiled inner loop of a path: one stage at a cut, and how its minimum moves with the cut.
+/* The compiled inner loop of a path: one stage at a cut, and the derivative of its minimum with respect to the cut.
  *
  * The NumPy version is `Walk` in stages.py, which also places the cuts; stages.h and looks.h hold the loops.
  */

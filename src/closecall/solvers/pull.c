@@ -2,7 +2,7 @@
  *
  * Selection is exact. A row remembers where its k-th key was at the last step. Counting passes narrow a bracket around it
  * until few keys are inside, and only these are searched. If the k-th key is not among them, the bracket is widened, and
- * then the whole row is searched; the result never depends on the bracket. Where k is small, keys and slopes are only
+ * then the whole row is searched; the result never depends on the bracket. If k is small, keys and slopes are only
  * computed for the examples below the bracket's upper end, and a gradient of few examples is summed over these alone.
  */
 #if defined(__GNUC__) && !defined(__clang__)

@@ -1,6 +1,6 @@
-/* From margins to gradients, with the selection of select.h: included by pull.c once for each type. */
+/* Compute gradients from margins with the selection of select.h; included by pull.c once for each type. */
 
-/* The places of the values in [from, to], and their number. */
+/* Find the positions of the values in [from, to], and return their number. */
 INLINE int64_t NAME(gather)(const REAL *values, int64_t n, REAL from, REAL to, int32_t *places) {
     int64_t number = 0, begin = 0;
     for (; begin + CHUNK <= n; begin += CHUNK) {
@@ -65,7 +65,7 @@ INLINE int64_t NAME(near)(const REAL *v, int64_t n, int loss, int kind, double k
     return chosen;
 }
 
-/* The same for only the k-th largest loss. */
+/* Do the same for only the k-th largest loss. */
 INLINE int64_t NAME(kth)(const REAL *v, int64_t n, int loss, double k, const REAL *factor, const double *mass,
                          double total, NAME(Scratch) s, double *hint) {
     REAL most = loss == HINGE ? 1 : LARGE;
@@ -80,7 +80,7 @@ INLINE int64_t NAME(kth)(const REAL *v, int64_t n, int loss, double k, const REA
     return chosen;
 }
 
-/* The hinge is flat beyond margin 1: all examples there tie at key 1, and none of them pulls. If the k-th key is among
+/* The hinge is flat beyond margin 1: all examples there tie at key 1, and their slopes are 0. If the k-th key is among
  * these ties, no search is needed. */
 INLINE int NAME(flat)(const REAL *v, REAL *to, int64_t n, int kind, double k, double *hint) {
     REAL most = kind == CLOSE ? 1 : INFINITY;
@@ -116,7 +116,7 @@ INLINE void NAME(all)(REAL *v, REAL *to, int64_t n, int loss, int kind, double k
         for (int64_t i = 0; i < n; i++) to[i] *= factor[i];
 }
 
-/* The sum of pulls * rows of the design, four rows at a time. */
+/* Compute the sum of pulls * rows of the design, four rows at a time. */
 INLINE void NAME(sum)(const REAL *design, int64_t rank, const REAL *pulls, const int32_t *places, int64_t number,
                       REAL *gradient) {
     int64_t i = 0;

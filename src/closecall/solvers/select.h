@@ -1,4 +1,4 @@
-/* The exact k-th smallest key: included by pull.c once for each type (REAL, NAME(x), LARGE, EPSILON). */
+/* Find the exact k-th smallest key; included by pull.c once for each type (REAL, NAME(x), LARGE, EPSILON). */
 
 typedef struct {
     REAL edge;    /* the smallest key at which the mass reaches k */
@@ -16,7 +16,7 @@ static NAME(Cut) NAME(search)(REAL *keys, double *mass, int64_t n, double reache
         REAL pivot = keys[begin + (int64_t)((random >> 33) % (uint64_t)(end - begin))];
         int64_t low = begin, high = end;
         double below = 0, tied = 0;
-        for (int64_t i = begin; i < high;) { /* three ways, or ties would make it quadratic */
+        for (int64_t i = begin; i < high;) { /* a three-way partition, because ties would make two ways quadratic */
             REAL key = keys[i];
             double m = mass ? mass[i] : 1.0;
             if (key < pivot) {
@@ -42,7 +42,7 @@ static NAME(Cut) NAME(search)(REAL *keys, double *mass, int64_t n, double reache
             begin = high;
         }
     }
-    return cut; /* by rounding, k exceeds the total mass: the largest key */
+    return cut; /* k exceeds the total mass by a rounding error: return the largest key */
 }
 
 /* The scale on which the edge of a close logistic problem is tracked, because keys crowd below 2: the margin of a correct
@@ -77,9 +77,9 @@ INLINE int NAME(narrow)(const REAL *values, int64_t n, int loss, int kind, doubl
     int64_t under = 0, upto = n;
     for (int round = 0; round < 7 && upto - under > enough; round++) {
         double wide = *high - *low, place = (k - (double)under) / (double)(upto - under);
-        if (round % 2) { /* around the place of the k-th key if the keys inside were evenly spaced */
+        if (round % 2) { /* around the position of the k-th key if the keys inside are evenly spaced */
             a = fmax(*low + wide * (place - 0.0625), *low), b = fmin(*low + wide * (place + 0.0625), *high);
-        } else if (round) { /* they may not be: thirds */
+        } else if (round) { /* they may not be evenly spaced: use thirds */
             a = *low + wide / 3, b = *high - wide / 3;
         }
         REAL from_a, to_a, from_b, to_b;

@@ -2,7 +2,7 @@
 #include "looks.h"
 
 /* Write the Cholesky factor of matrix + damping * diagonal, transposed, into `factor`; return 0 if it is not positive
- * definite. A coordinate of size 0 has no gradient either, so any factor leaves it unchanged. */
+ * definite. A coordinate of size 0 has no gradient, so any factor leaves it unchanged. */
 CLONES static int factorise(Task *task, double damping) {
     const int64_t d = task->size, wide = task->padded;
     for (int64_t j = 0; j < d; j++) {
@@ -13,7 +13,7 @@ CLONES static int factorise(Task *task, double damping) {
             for (int64_t i = j; i < d; i++) f[i] -= g[i] * by;
         }
         double pivot = task->diagonal[j] == 0 ? 1 : f[j] + damping * task->diagonal[j];
-        if (!(pivot > 1e-11 * task->diagonal[j])) return 0; /* the rest is rounding */
+        if (!(pivot > 1e-11 * task->diagonal[j])) return 0; /* smaller pivots are rounding errors */
         f[j] = sqrt(pivot);
         for (int64_t i = j + 1; i < d; i++) f[i] /= f[j];
     }
@@ -137,7 +137,7 @@ static Sums descend(Task *task, double *c, double cut, double tol, int64_t steps
         }
         for (int64_t k = 0; k < d; k++) c[k] += t * task->step[k], task->before[k] = task->gradient[k];
         for (int64_t i = 0; i < task->rows; i++) task->v[i] += t * task->dv[i];
-        int stalled = !(sums.value - trial.value > 1e-4 * tol * sums.value); /* only rounding is left */
+        int stalled = !(sums.value - trial.value > 1e-4 * tol * sums.value); /* only rounding errors remain */
         sums = trial;
         if (stalled) break;
         turn(task, c);

@@ -100,7 +100,7 @@ def _most(rows: Sequence[Row]) -> tuple[str, ...]:
     return str(last["level"]), f"{last['gain']:+.1f}{error}", f"{ahead} of {len(rows)}"
 
 
-#: According to the paper, all methods but close-k lose more than this many points with outliers.
+#: According to the paper, all methods except close-k lose more than this many points with outliers.
 CLAIMED_DROP = 20
 
 

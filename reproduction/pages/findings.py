@@ -23,12 +23,12 @@ from reproduction.run.scores import PAIR, Scores, title
 
 from .words import listed, said
 
-#: With five sets even a signed-rank test in which all agree has p = 2 / 2**5 > 0.05.
+#: With five sets, even a signed-rank test in which all sets agree has p = 2 / 2**5 > 0.05.
 FEWEST = 6
 #: How many of the largest gains, losses or accuracies a sentence lists.
 SHOWN = 3
 HEADLINE = "headline.csv"
-#: From the paper's fractions: if close decay wins or loses outside these limits, the front page opens with that.
+#: Limits from the paper's fractions: the front page begins with any wins or losses of close decay outside them.
 LEAST_WINS, MOST_LOSSES = 0.20, 0.02
 HEADLINES = {
     "ahead": "Close decay is ahead of average",
@@ -79,7 +79,7 @@ def findings(parts: Sequence[Part]) -> list[Summary]:
 def _distinct(parts: Sequence[Part]) -> list[Part]:
     keys = [(scores.protocol, scores.model, scores.datasets, scores.splits, scores.max_iter) for _, scores, _ in parts]
     chosen = [part for place, part in enumerate(parts) if keys[place] not in keys[:place]]
-    # Sound first: its tests have the level they promise.
+    # The sound protocol comes first, because its tests have the level they promise.
     return sorted(chosen, key=lambda part: part[1].protocol != "sound")
 
 

@@ -90,7 +90,7 @@ def markdown_rows(cells: Sequence[Sequence[str]], width: int = WIDTH) -> str:
     widths = [max(3, *map(len, column)) for column in columns]
     widths[0] = max(3, min(widths[0], width - 1 - sum(each + 3 for each in widths[1:]) - 3))
     names = [_cut(cell, widths[0]) for cell in columns[0]]
-    # A header too long for the page is broken by no renderer: cut the numbers' headers to their column.
+    # No renderer breaks a header that is too long for the page, so the headers of numbers are cut to their column.
     body = [
         "| "
         + " | ".join([name.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
@@ -126,7 +126,7 @@ def begun(line: str) -> str:
 #: What begins or ends something in Markdown. "<" opens a tag only before a letter, "/", "!" or "?", "&" an entity only
 #: before a letter or "#", "_" emphasis only at the edge of a word: "p < 0.05" and "a_b" stay readable as they are.
 _MARKDOWN = re.compile(r"[|`\\\[\]]|<(?=[A-Za-z/!?])|&(?=[A-Za-z#])|~(?=~)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
-#: These have no escape by a backslash that every renderer knows.
+#: No backslash escape for these characters is known to every renderer.
 _ENTITIES = {"<": "&lt;", "&": "&amp;", "~": "&#126;"}
 
 
@@ -139,5 +139,5 @@ def escape_markdown(text: str) -> str:
     p < 0.05 of a_b !\[x\](y) &lt;b> \| \*z\*
     """
     text = _MARKDOWN.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), visible(text).replace("\n", " "))
-    # One star alone is a mark of ours and begins nothing, save at the start of a line.
+    # A single star is one of our marks; it has no meaning in Markdown except at the start of a line.
     return text.replace("*", "\\*") if text.count("*") > 1 or text.startswith("*") else text

@@ -159,7 +159,7 @@ def _write_tables(
 
 
 def _short(value: Any) -> Any:
-    # More than six digits are noise, and would triple the size of the files.
+    # Further digits are noise and would triple the size of the files.
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 

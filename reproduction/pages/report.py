@@ -60,7 +60,7 @@ def write_section(section: Section, folder: Path) -> Iterator[Path]:
 
 
 def _stem(name: str) -> str:
-    # Data sets may have any name; file names get only letters, digits and plain marks.
+    # Data sets may have any name, but file names contain only letters, digits and a few other characters.
     return "".join(c if c.isalnum() or c in "-_+." else "_" for c in name).lstrip(".")
 
 

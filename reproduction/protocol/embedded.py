@@ -19,7 +19,7 @@ import numpy as np
 from closecall._names import Array, lookup
 from reproduction.protocol.dataset import Dataset
 
-#: To be increased when the content of a set changes.
+#: Increase this number when the content of a set changes.
 RECIPE = "1"
 
 

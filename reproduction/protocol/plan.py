@@ -27,13 +27,13 @@ from .simulate import SIMULATIONS
 #: Increase it when a change of the protocol changes what a cell contains: old records are then not mixed with new ones.
 RECIPE = 1
 BOTH = tuple(PROTOCOLS)
-#: Where linear solves start; the second measures the sensitivity to the start (docs/results/beyond-starts.md).
+#: The starts of linear solves; the second measures the sensitivity to the start (docs/results/beyond-starts.md).
 STARTS = ("least_squares", "zeros")
 SPLITS = 25
 #: Splits of the embedded suite, on which a user's first report then takes a minute on two cores.
 TRIAL_SPLITS = 10
 MAX_SPLITS = 10_000
-#: Cells of one request.
+#: The largest number of cells in one request.
 MAX_CELLS = 200_000
 MAX_ITER = 1000
 #: Steps of a network, chosen on generated sets for all aggregates together (docs/results/beyond-steps.md).

@@ -19,7 +19,7 @@ from .catalogue import PMLB94, PMLB_GONE, pmlb_today
 from .dataset import Dataset
 from .files import from_frame, keep, read_bounded, read_table
 
-#: Seconds without an answer after which a download fails.
+#: A download fails after this many seconds without an answer.
 TIMEOUT = 60
 
 

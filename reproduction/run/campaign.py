@@ -145,7 +145,7 @@ def _ways(requested: Sequence[Job], done: set[str]) -> Ways:
 def _best(complete: dict[RunOptions, int]) -> RunOptions:
     """Among options with nearly the most complete data sets, return those with the most splits, then the newest recipe.
 
-    Thus 25 splits are preferred to fewer even if a few large sets have not been run yet; these are listed as missing.
+    Thus, 25 splits are preferred to fewer, even if a few large sets have not been run yet; these are listed as missing.
     """
     enough = [way for way in complete if complete[way] >= NEARLY * max(complete.values())]
     return max(enough, key=lambda way: (way.splits, way.recipe, complete[way]))

@@ -55,7 +55,7 @@ def header_of(kind: str) -> tuple[str, ...]:
     return (*_CELL, *_FACTS, *chosen)
 
 
-#: Header -> the kinds of cells with that header.
+#: The kinds of cells with each header.
 _HEADERS: dict[tuple[str, ...], tuple[str, ...]] = {
     header_of(kind): tuple(other for other in _PLACES if _PLACES[other] == _PLACES[kind]) for kind in _PLACES
 }

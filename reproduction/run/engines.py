@@ -238,7 +238,7 @@ def _stream(distributed: Any, client: Any, tasks: Sequence[Task], work: Work) ->
         else:
             suspects.append(task)
             yield Happening("lost", task)
-    # Dask blames every task that was queued on a worker when it died. Run alone, only the guilty one fails again.
+    # Dask blames every task that was queued on a dead worker. If each runs alone, only the guilty one fails again.
     for suspect in suspects:
         for task, found in _submit(distributed, client, [suspect], work):
             if isinstance(found, distributed.KilledWorker):

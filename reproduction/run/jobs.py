@@ -17,7 +17,7 @@ from .scores import Hole, title
 
 @dataclass(frozen=True)
 class Job:
-    """One target on the data sets that are available locally, and the reasons why others are not."""
+    """One target on the locally available data sets, and the reasons why others are not available."""
 
     target: Target
     suites: tuple[str, ...]

@@ -169,7 +169,7 @@ class Archive:
                     for part, size in zip(PARTS, record.sizes, strict=True):
                         values[part][index] = row[part] / size
                     values["k"][index], values["alpha"][index] = row["k"] / record.sizes[0], row["alpha"]
-        # A table of means has no place for a baseline that is missing for some data set or split.
+        # A baseline that is missing for some data set or split cannot be in a table of means.
         missed = np.isnan(values["test"]).any(axis=(0, 1, 3))
         kept = [i for i in range(len(ALL_METHODS)) if i < len(METHODS) or not missed[i]]
         values = {name: array[:, :, kept] for name, array in values.items()}

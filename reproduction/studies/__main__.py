@@ -17,7 +17,7 @@ NAMES = ("classifiers", "referee", "level", "strength", "dirt")
 
 
 def experiment(name: str) -> Experiment:
-    """Return the experiment with the given name, importing only the modules that it needs."""
+    """Import the modules of the experiment with the given name and return the experiment."""
     return importlib.import_module(f".{name}", __package__).EXPERIMENT
 
 

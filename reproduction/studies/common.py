@@ -115,7 +115,7 @@ def _plain(value: Any) -> Any:
 
 
 def with_enough(records: Sequence[Row], wanted: int) -> list[Row]:
-    """Return the records of data sets with enough splits: ``wanted``, or the number that three in four sets have.
+    """Return the records of data sets with at least ``wanted`` splits, or as many as three in four sets have.
 
     Examples
     --------

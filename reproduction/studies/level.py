@@ -37,7 +37,7 @@ BATCH = 50
 COMPARED = (
     "gain", "standard_error", "degrees_of_freedom", "units", "unit", "chance", "over_guessing", "over_guessing_needed",
 )  # fmt: skip
-#: With a guard this weak every gain passes, and the comparison has all its numbers.
+#: With such a weak guard, every gain passes and the comparison contains all its numbers.
 WEAKEST = 1e-6
 REPEATED = RepeatedStratifiedKFold(n_splits=5, n_repeats=5, random_state=0)
 SHUFFLED = StratifiedShuffleSplit(20, random_state=0)

@@ -30,9 +30,9 @@ GUARDS = (0.25, 0.5, 0.75, 1.0, 1.28, 1.5, 1.75, 2.0, 2.5)
 #: The first split of the PMLB sets; the pages use smaller numbers.
 FIRST = 100
 GENERATED = 480
-#: The largest shares of sets that lose a point, and of noise that passes.
+#: The largest permitted shares of sets that lose a point and of noise that passes.
 WORSE, PASSES = 0.01, 0.06
-#: Mean gains within so many points count as equal; the strongest of these guards is chosen.
+#: Mean gains that differ by at most this many points count as equal; the strongest of these guards is chosen.
 SAME = 0.05
 WHO = {"search": "CloseKClassifierCV", "referee": "GuardedClassifierCV"}
 #: The cases of the level study on which a guard is chosen.

@@ -115,7 +115,7 @@ def log_growth(vc: int, samples: int) -> float:
     (16, 32)
     """
     if vc < 0 or samples < 1:
-        raise ValueError(f"a VC dimension >= 0 and at least one sample are required, not vc={vc!r}, samples={samples!r}")
+        raise ValueError(f"a VC dimension >= 0 and at least one sample are needed, not vc={vc!r}, samples={samples!r}")
     i = np.arange(min(vc, samples) + 1)
     return float(logsumexp(gammaln(samples + 1) - gammaln(i + 1) - gammaln(samples - i + 1)))
 

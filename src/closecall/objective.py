@@ -139,7 +139,7 @@ def aggregate_value(
     """
     margins = np.asarray(margins, dtype=float)
     if margins.ndim != 1 or margins.size == 0:
-        raise ValueError(f"margins must be a non-empty vector (samples,), but have shape {margins.shape}")
+        raise ValueError(f"margins must be a vector (samples,) that is not empty, but have shape {margins.shape}")
     if not np.isfinite(margins).all():
         raise ValueError("the margins contain NaN or infinite values; check the scores that produced them")
     mass = np.ones(margins.size) if mass is None else check_mass(mass, margins.size)

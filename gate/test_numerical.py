@@ -139,7 +139,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: CloseKClassifier(max_iter=10, alpha=1e-9).fit(X * 1e-3, Y).predict(np.full((1, 3), 1.7e308)),
         "scale the features as in training",
     ),
-    "a column of nothing": (lambda: minimum_errors([[0.0], [5e-324], [1e-323]], [-1, 1, -1]), "almost nothing"),
+    "a column of nothing": (lambda: minimum_errors([[0.0], [5e-324], [1e-323]], [-1, 1, -1]), "almost constant"),
     "scores at the end of the floats": (lambda: best_intercept([-1.7e308, 1.7e308], [-1, 1]), "rescale them"),
     "masses that overflow": (lambda: minimum_errors([[0.0], [1.0]], [-1, 1], [1.7e308] * 2), "rescale them"),
 }

@@ -113,7 +113,7 @@ def test_a_challenger_must_be_better_than_guessing(informative: bool) -> None:
     assert found["gain"] > found["needed"]
     assert found["over_guessing"] == pytest.approx(np.mean(recalls) - 0.5)
     assert (found["over_guessing"] > found["over_guessing_needed"]) == found["taken"] == informative
-    assert ("over guessing" in model.guard_report_["reason"]) == (not informative)
+    assert ("above guessing" in model.guard_report_["reason"]) == (not informative)
 
 
 def test_a_challenger_that_is_no_better_than_a_constant_may_be_far_better_than_guessing() -> None:

@@ -89,7 +89,7 @@ class _NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def chosen(scores: Array) -> Array:
-    """Return the class numbers (samples,) of scores (samples,) or (samples, classes).
+    """Return the class numbers (samples,) predicted by scores (samples,) or (samples, classes).
 
     Examples
     --------
@@ -100,7 +100,7 @@ def chosen(scores: Array) -> Array:
 
 
 def _counts(name: str, ks: Sequence[Count], ms: Sequence[Count], smallest: float) -> list[tuple[Count, Count]]:
-    """Return the pairs (k, m) of an aggregate that leave examples in the smallest fold.
+    """Return the pairs (k, m) for which an aggregate selects any examples in the smallest fold.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def trainer(device: str) -> Callable[..., Any]:
 
 
 class ResidualMLPClassifier(_NetworkClassifier):
-    """The paper's network: two hidden ReLU layers with skip connections, trained on any aggregate loss.
+    """The paper's network: two hidden ReLU layers with skip connections, trained with any aggregate loss.
 
     It is trained by full-batch gradient descent (Adam) from a random start. Inputs are not scaled: put a
     ``StandardScaler`` in front. With more than two classes, the margin is the score of the true class minus the best
@@ -147,7 +147,7 @@ class ResidualMLPClassifier(_NetworkClassifier):
     aggregate : str
         A name in :data:`closecall.aggregates.AGGREGATES`.
     k, m : int, float or None
-        Counts of examples or fractions of their mass, if the aggregate uses them.
+        Counts of examples or fractions of their total mass, if the aggregate uses them.
     alpha : float
         The L2 strength.
     hidden : int, optional
@@ -160,7 +160,8 @@ class ResidualMLPClassifier(_NetworkClassifier):
         Whether alpha penalises the intercepts too.
     early_stopping : bool
         Whether to hold out ``validation_fraction`` of the examples, keep the parameters that are best on them, and stop
-        after ``patience`` steps without improvement. If k decays, only the last third of the steps counts.
+        after ``patience`` steps without improvement. If k decays, early stopping applies only to the last third of the
+        steps.
     validation_fraction : float
     patience : int
     device : str
@@ -229,9 +230,10 @@ class ResidualMLPClassifier(_NetworkClassifier):
 class ResidualMLPClassifierCV(_NetworkClassifier):
     """The paper's network with alpha, k and the aggregate chosen by cross-validation, all in one grid.
 
-    ``average`` is always tried with every alpha. Another aggregate is chosen only if its paired gain over the best
-    ``average``, fold by fold, exceeds ``guard`` standard errors; with ``guard=0``, the setting with the best mean is
-    chosen. Ties go to the larger k, then to the larger alpha. The winner is trained again on all examples.
+    ``average`` is always tried with every alpha. Another aggregate is chosen only if its mean gain over the best
+    ``average`` setting, paired by fold, exceeds ``guard`` standard errors; with ``guard=0``, the setting with the best
+    mean score is chosen. Ties go to the larger k, then to the larger alpha. The winner is trained again on all
+    examples.
 
     Parameters
     ----------
@@ -249,8 +251,8 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         If an int, the number of stratified folds.
     guard : float
     n_starts : int
-        Number of random starts for every setting of every aggregate, including ``average``, because more starts for one
-        aggregate would favour it. The winner is trained again from the same start.
+        Number of random starts for every setting of every aggregate, including ``average``; an aggregate with more
+        starts than the others would have an advantage. The winner is trained again from the same start.
     hidden, max_iter, learning_rate, penalize_intercept, device, random_state, callback
         The same as for :class:`ResidualMLPClassifier`.
 

@@ -1,4 +1,4 @@
-"""The compiled kernel of the network; :mod:`.twin` is the fallback in NumPy if it was not built or does not apply.
+"""The compiled kernel of the network; where it is not available, the NumPy code in :mod:`.twin` is used instead.
 
 `kernel.c` is built when the package is installed, if there is a C compiler. It supports the logistic and hinge losses,
 the core aggregates, any masses and any number of classes, in float32. Calls release the GIL.
@@ -75,7 +75,7 @@ def serves(path: Path, dtype: Any) -> bool:
 
 
 class CompiledWalker:
-    """A trainer for networks, one at a time, on data that are arranged once for all of them."""
+    """A trainer that handles one network at a time; the data are prepared once for all networks."""
 
     def __init__(self, data: Data, shape: Shape, settings: Settings) -> None:
         self.data, self.settings = data, settings
@@ -112,7 +112,7 @@ class CompiledWalker:
         )  # fmt: skip
 
     def schedule(self, aggregate: str, k: float, span: range) -> tuple[tuple[Array, ...], tuple[int | None, ...]]:
-        """Return k, rates and corrections at the steps of a span, and their addresses; most networks share them."""
+        """Return the arrays of k, rates and corrections for a span, and their addresses; most networks share them."""
         if (aggregate, k, span) not in self.schedules:
             counts = Path("", aggregate, 0.0, k, 0.0).counts(self.data.total, self.settings.max_iter, span)
             if get_aggregate(aggregate).weigh is _MAXIMAL:
@@ -128,7 +128,7 @@ class CompiledWalker:
 
 
 class CompiledNetwork:
-    """One network in training, with the last position of its k-th key."""
+    """A network in training, with the last known position of its k-th smallest key."""
 
     def __init__(self, walker: CompiledWalker, weights: Array, mean: Array, square: Array, path: Path) -> None:
         self.walker, self.path, self.kept = walker, path, (weights, mean, square)

@@ -17,7 +17,8 @@ class Data:
     """Distinct examples.
 
     Rows have shape (samples, features). Targets (samples,) are signs as floats, or class numbers. Masses (samples,) are
-    float64, or None if all of them are one. There is one output, or one for each class.
+    float64, or None if all of them are one. There is one output for targets that are signs, otherwise one for each
+    class.
     """
 
     rows: Array
@@ -30,7 +31,7 @@ class Data:
 def prepare(X: Any, y: Any, sample_weight: Any, classes: int | None, dtype: Any) -> Data:
     """Check and convert examples, merge identical (x, y) rows by adding their masses, and sort the rows.
 
-    A matrix product may return scores for identical rows that differ in the last bits, which would break their tie.
+    A matrix product may return slightly different scores for identical rows, which would break their tie.
     After merging and sorting, the result depends neither on the order of the rows nor on whether rows are repeated or
     weighted.
 

@@ -1,4 +1,4 @@
-"""Train the paper's network for a grid of problems with a compiled kernel; shared paths are trained once."""
+"""Train the paper's network for a grid of problems with a compiled kernel, without repeating shared steps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NetworkProgress:
 
 @dataclass(frozen=True)
 class NetworkGrid:
-    """Trained networks, one for each problem, and the number of steps of each (problems,)."""
+    """Trained networks, one for each problem, and their numbers of steps (problems,)."""
 
     problems: tuple[Problem, ...]
     parameters: Parameters
@@ -96,7 +96,7 @@ def train_grid(
         Whether alpha penalises the intercepts like the weights.
     validation : (X, y), optional
         Data for early stopping. Each network keeps its most accurate parameters and stops when it has not improved for
-        ``patience`` steps. If k decays, only the last third of the run counts.
+        ``patience`` steps. If k decays, early stopping applies only to the last third of the run.
     patience : int
     dtype : float32 or float64
         The compiled kernel computes in float32; float64 uses NumPy and is many times slower.
@@ -146,7 +146,7 @@ def train_grid(
 
 
 class KernelTrainer:
-    """A trainer for the networks of a grid, one at a time; it uses the compiled kernel where possible, otherwise NumPy.
+    """A trainer that handles one network of a grid at a time, with the compiled kernel if possible, otherwise NumPy.
 
     The trainer starts with one network for each random start. :class:`closecall.nn.network.TorchTrainer` has the same
     methods for any device.
@@ -162,11 +162,11 @@ class KernelTrainer:
         self.walkers: dict[bool, compiled.CompiledWalker | twin.TwinWalker] = {}
 
     def pick(self, rows: Sequence[int]) -> None:
-        """Continue with these networks; a network may occur several times."""
+        """Continue with the networks in these rows; a row may occur several times."""
         self.state = [each[rows] for each in self.state]
 
     def train(self, paths: Sequence[Path], span: range, *, watched: bool) -> list[int]:
-        """Train each network in place through a span of steps, and return its last step.
+        """Train each network in place through a span of steps, and return the last step of each.
 
         If ``watched``, each network keeps its best parameters and may stop early.
         """
@@ -175,7 +175,7 @@ class KernelTrainer:
             return [walk(self._network(row, path), row, path, span) for row, path in enumerate(paths)]
 
     def weights(self) -> Array:
-        """Return the current networks (rows, size)."""
+        """Return the weights (rows, size) of the current networks."""
         return self.state[0]
 
     def _network(self, row: int, path: Path) -> compiled.CompiledNetwork | twin.TwinNetwork:

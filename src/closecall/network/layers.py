@@ -90,10 +90,10 @@ def start(shape: Shape, seed: int) -> Parameters:
 
 
 def forward(layers: list[Array], seen: Array) -> Array:
-    """Return the scores (outputs, samples) of one network, given as the layers of :meth:`Shape.split`.
+    """Return the scores (outputs, samples) of one network, given as the layers that :meth:`Shape.split` returns.
 
     ``seen`` (features + 1 + 2h, samples) contains the inputs and a row of ones; h1 and h2 are written to the rows below
-    these.
+    them.
     """
     for layer in layers[:2]:
         units, width = layer.shape
@@ -103,7 +103,7 @@ def forward(layers: list[Array], seen: Array) -> Array:
 
 
 def backward(layers: list[Array], seen: Array, pulls: Array, out: list[Array]) -> None:
-    """Write the gradients of the weights to ``out``, given the derivatives ``pulls`` with respect to the scores."""
+    """Write the gradients of the weights to ``out``, given ``pulls``, the derivatives with respect to the scores."""
     inputs, hidden = layers[0].shape[1], layers[0].shape[0]
     np.matmul(pulls, seen.T, out=out[2])
     by_second = (layers[2][:, inputs + hidden :].T @ pulls) * (seen[inputs + hidden :] > 0)

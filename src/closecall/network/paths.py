@@ -45,7 +45,7 @@ class Settings:
 
 @dataclass(frozen=True, order=True)
 class Path:
-    """Everything that determines the steps of a row; problems with equal paths share a row."""
+    """Everything that determines the steps of a network; problems with equal paths share a network."""
 
     loss: str
     aggregate: str
@@ -54,7 +54,7 @@ class Path:
     alpha: float
 
     def counts(self, total: float, steps: int, span: range) -> Array:
-        """Return the mass k at each step of a span (len(span),), in a run of the given length.
+        """Return k, as a mass, at each step of a span: an array (len(span),), for a run of ``steps`` steps.
 
         Examples
         --------
@@ -69,7 +69,7 @@ class Path:
 
 
 def path_of(problem: Problem, total: float, *, convex: bool) -> Path:
-    """Return the path of a problem, in the convex first third of a decay run or after it.
+    """Return the path of a problem, either in the convex first third of a decay run or after it.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def spans(problems: Sequence[Problem], total: float, steps: int) -> list[tuple[r
 
 
 def blocks(paths: Sequence[Path], size: int) -> Iterator[tuple[slice, Sequence[Path]]]:
-    """Divide sorted paths into blocks of at most ``size`` rows that share a loss and an aggregate."""
+    """Divide sorted paths into blocks of at most ``size`` paths that share a loss and an aggregate."""
     begin = 0
     for _, group in groupby(paths, key=lambda path: (path.loss, path.aggregate)):
         members = list(group)

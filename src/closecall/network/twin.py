@@ -1,4 +1,4 @@
-"""The steps of a network in NumPy: the fallback for :mod:`.compiled`, and its reference in tests.
+"""The training steps of a network in NumPy: the fallback for :mod:`.compiled`, and its reference in tests.
 
 It supports every loss and aggregate, including those that a user adds.
 """
@@ -18,7 +18,7 @@ from .paths import BETAS, EPSILON, Path, Settings
 
 
 class TwinWalker:
-    """A trainer for networks, one at a time, like :class:`closecall.network.compiled.CompiledWalker`."""
+    """A trainer that handles one network at a time, like :class:`closecall.network.compiled.CompiledWalker`."""
 
     def __init__(self, data: Data, shape: Shape, settings: Settings) -> None:
         self.data, self.shape, self.settings = data, shape, settings
@@ -33,7 +33,7 @@ class TwinWalker:
 
 
 class TwinNetwork:
-    """One network in training."""
+    """A network in training."""
 
     def __init__(self, walker: TwinWalker, weights: Array, mean: Array, square: Array, path: Path) -> None:
         self.walker, self.path = walker, path
@@ -77,7 +77,7 @@ def pull(scores: Array, data: Data, path: Path, k: float) -> Array:
 
 
 def margins_of(scores: Array, data: Data) -> tuple[Array, Array | None]:
-    """Return the margins (samples,) of scores (outputs, samples) and, for several outputs, the best other class."""
+    """Return the margins (samples,) of scores (outputs, samples) and, for several outputs, the best wrong classes."""
     if data.outputs == 1:
         return scores[0] * data.targets, None
     places = np.arange(scores.shape[1])

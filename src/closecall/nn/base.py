@@ -31,8 +31,8 @@ class Reducer(nn.Module):  # type: ignore[misc]
     last_k : float or tensor
         The total weight selected in the last call, for logging.
     last_threshold : float or tensor
-        The loss (or, for close-k, the closeness) at which the selection ended; one value per row if there are several
-        rows.
+        The loss (or, for close-k, the closeness) at which the selection ended; one value for each selection if there
+        are several.
     """
 
     aggregate: ClassVar[str]
@@ -114,7 +114,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
         return self.reduce(Batch(losses, mass, closeness, mask, divisor))
 
     def weights(self, losses: Tensor, **given: Any) -> Tensor:
-        """Return the weights that :meth:`forward` gives to the losses, in their shape, for the same arguments."""
+        """Return the weights that :meth:`forward` applies for the same arguments, in the shape of the losses."""
         return self.weigh(Batch(losses, **given))
 
     #: ``(plan, select, rows) -> Chosen``, for reducers whose weights are not those of a core aggregate.
@@ -141,7 +141,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
         return _number(self._last[1])
 
     def attach(self, schedule: Any) -> None:
-        """Attach a schedule to one of the counts, starting at the position in a loaded state if there is one."""
+        """Attach a schedule to one of the counts, starting at the position of a loaded state, if there is one."""
         name = schedule.count
         self.register_buffer(f"{name}_step", torch.zeros((), dtype=torch.int64, device=self.remaining.device))
         self.schedules[name] = schedule

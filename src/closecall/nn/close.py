@@ -30,14 +30,14 @@ class Keys(NamedTuple):
 class KeyMemory(nn.Module):  # type: ignore[misc]
     """A ring buffer of the latest keys ``abs(l - T)`` with their masses and divisors, saved in the state dict.
 
-    Every batch has a closest ten percent, even if it consists of 32 easy examples that a selection from the full data
-    would not include. Therefore the reducer selects the keys of a batch that are below the k-th smallest key *of the
-    ring*. If the parameters are constant and the ring holds one epoch, the result is exactly the full-batch selection.
-    While the parameters change, older keys are out of date. A ring of 16 to 32 batches agreed best with the full-batch
-    selection in our runs (benchmarks/torch_loss.py prints the table). For a group of processes, the ring holds the
-    joint batches and is the same on every process, so any process may save it.
+    Every batch has a closest ten percent, even a batch of 32 easy examples, none of which a selection from the full
+    data would include. Therefore the reducer selects the examples of a batch whose keys are below the k-th smallest key
+    *of the ring*. If the parameters are constant and the ring holds one epoch, the result is exactly the full-batch
+    selection. While the parameters change, older keys are out of date. A ring of 16 to 32 batches agreed best with the
+    full-batch selection in our runs (benchmarks/torch_loss.py prints the table). For a group of processes, the ring
+    holds the joint batches and is the same on every process, so any process may save it.
 
-    Keys are ranked in float32 or float64; converting a model to half precision does not change its memory.
+    Keys are ranked in float32 or float64; converting a model to half precision does not convert this memory.
 
     Parameters
     ----------
@@ -121,8 +121,8 @@ class CloseK(Reducer):
         Number of close calls: a count per batch, a fraction of the batch, or None for all.
     threshold : float, optional
         T, the loss on the decision boundary: ``math.log(2)`` for the logistic loss, BCE with logits and two-class
-        cross-entropy, 1 for the hinge loss. It cannot be inferred from the losses; without it, pass ``closeness`` to
-        the call, or use :class:`CloseKLoss`, which computes it from the logits.
+        cross-entropy, and 1 for the hinge loss. T cannot be inferred from the losses; without it, pass ``closeness``
+        to the call, or use :class:`CloseKLoss`, which computes it from the logits.
     temperature : float, optional
         The width of a soft selection (:mod:`closecall.nn.soft`); by default the selection is hard.
     dim, nonfinite, reduction, group

@@ -1,4 +1,4 @@
-"""Cuts in NumPy for eager code on the CPU: the points at which the selection of the smallest keys of a row ends.
+"""Cuts in NumPy for eager code on the CPU: the points at which a selection of the smallest keys ends.
 
 On the CPU, ``np.partition`` is many times faster than torch's sort, topk and kthvalue. At the usual batch sizes, the
 number of calls dominates the cost, and a NumPy call is cheaper than a torch call.
@@ -22,7 +22,7 @@ class Taken(NamedTuple):
 
 
 def almost(samples: Any, epsilon: float = 2.0**-52) -> Any:
-    """Return the fraction of k that a rounded sum of this many masses must reach, as in the core."""
+    """Return the fraction of k that a sum of this many masses must reach; it allows for rounding, as in the core."""
     return 1 - 4 * samples * epsilon
 
 

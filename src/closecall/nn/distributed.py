@@ -11,8 +11,8 @@ the joint batch and W times the gradient of that process's examples, so the aver
 of the joint batch. (If you sum gradients instead of averaging them, divide by W.)
 
 Every process must call the reducer in every step; a process with an empty batch calls it with an empty tensor. If
-``dim=`` includes dimension 0 (the batch), the processes share the rows, for example in a selection for each class.
-Otherwise each row belongs to one process, for example in a selection for each image, and only the mean is shared.
+``dim=`` includes dimension 0 (the batch), the processes share the rows, as in a separate selection for each class.
+Otherwise each row belongs to one process, as in a separate selection for each image, and only the mean is shared.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def ordered_bits(keys: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class GroupSelector(Selector):
-    """A selector for rows that are distributed over a group of processes; ``mass`` covers this process's keys only."""
+    """A selector for rows distributed over a group of processes; ``mass`` contains only this process's masses."""
 
     group: Any = None
 

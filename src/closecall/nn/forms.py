@@ -17,7 +17,7 @@ from closecall.losses import FOCAL_GAMMA, GCE_Q, get_loss
 
 
 def focal(margins: Tensor, gamma: float = FOCAL_GAMMA) -> Tensor:
-    """Return the logistic loss times the probability of an error raised to the power ``gamma``."""
+    """Return the logistic loss times p^gamma, where p is the probability of an error."""
     return torch.exp(gamma * F.logsigmoid(-margins)) * -F.logsigmoid(margins)
 
 

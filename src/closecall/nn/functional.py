@@ -5,7 +5,7 @@ and held fixed. The paper's constant M does not affect the gradient and is left 
 such as a segmentation map, are treated as one batch of examples, or as several batches with ``dim``. Losses in half
 precision are converted to float32. A count above the size of the batch means the whole batch. On the CPU, a NaN loss
 raises an error, even under ``torch.compile`` and ``vmap``. On accelerators, where a check would have to wait for the
-device, it makes the value NaN.
+device, a NaN loss makes the value NaN.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def reduce(plan: Plan, batch: Batch, weigher: Any = None) -> Outcome:
 
 
 def weigh(plan: Plan, batch: Batch, weigher: Any = None) -> Tensor:
-    """Return the weights that a plan gives to the losses of a batch, in their shape."""
+    """Return the weights that a plan gives to the losses of a batch, in the shape of the losses."""
     batch = check_batch(batch, allow_empty=plan.group is not None)
     found = weigh_quickly(plan, batch) if weigher is None else None
     if found is not None:
@@ -84,19 +84,19 @@ def aggregate(
     losses : tensor of any shape
         One loss for each example.
     k, m : int, float or None
-        Counts of examples, fractions of their mass, or None, which means all for ``k`` and none for ``m``. A batch
-        smaller than the count is used in full.
+        Counts of examples, fractions of their total mass, or None, which means all for ``k`` and none for ``m``. A
+        batch smaller than the count is used in full.
     threshold : float, optional
-        T, the loss on the decision boundary; the close aggregates need T or ``closeness``. It is log 2 for the logistic
-        loss and two-class cross-entropy, 1 for the hinge loss.
+        T, the loss on the decision boundary; the close aggregates need T or ``closeness``. T is log 2 for the logistic
+        loss and two-class cross-entropy, and 1 for the hinge loss.
     closeness : tensor of the losses' shape, optional
         The distance of each example from the boundary, used instead of ``abs(losses - threshold)`` for losses without a
         constant T, such as cross-entropy with more than two classes (:func:`closecall.nn.losses.logit_losses`).
     mass : tensor of the losses' shape, optional
         Sample weights: an example of mass 2 counts as two examples.
     mask : boolean tensor of the losses' shape, optional
-        Which examples count. The others, such as ignored pixels or padding, are not ranked and may have any loss, even
-        NaN. If no example is left, the value is 0.
+        Which examples count. Masked examples, such as ignored pixels or padding, are not ranked and may have any loss,
+        even NaN. If all examples are masked, the value is 0.
     dim : int or tuple of int, optional
         The dimensions along which examples are ranked; each position in the other dimensions has its own selection.
         For example, losses (images, height, width) are selected image by image with ``dim=(1, 2)``. The mean is taken
@@ -110,8 +110,8 @@ def aggregate(
         gradient (as GradScaler requires), or treat them as masked. An infinite loss that is not selected has no effect.
     reduction : {"mean", "sum", "none"}
         The mean is the sum divided by the total weight: k for ``close`` and ``atk``, n for ``average``, 1 for ``top``.
-        ``"none"`` returns the weighted losses in their original shape. For a group, these are the losses of this
-        process, unscaled.
+        ``"none"`` returns the weighted losses in their original shape; for a group, only those of this process,
+        unscaled.
     group : process group or "world", optional
         The processes whose joint batch is used for the selection (:mod:`closecall.nn.distributed`).
     remaining : tensor (2,), optional
@@ -142,7 +142,7 @@ def weights(
     mask: Tensor | None = None,
     **settings: Any,
 ) -> Tensor:
-    """Return the weights that :func:`aggregate` gives to the losses, in their shape and without gradient.
+    """Return the weights that :func:`aggregate` gives to the losses, in the same shape and without a gradient.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """The general path, which uses tensor operations only: for compiled code, vmap, accelerators and several processes.
 
-On an accelerator no value is read and no decision depends on one, so nothing waits for the device. A NaN loss, which
-raises an error in eager code on the CPU, makes the value and the gradient NaN in this case.
+On an accelerator, the code never reads the values of a tensor, so nothing waits for the device. A NaN loss, which
+raises an error on the CPU, makes the value and the gradient NaN on an accelerator.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def mass_of(count: Count, total: Tensor, low: int) -> Tensor:
 
 
 def edges(plan: Plan, select: Selector, rows: RankedRows, weights: Tensor) -> Tensor:
-    """Return the last selected loss (or, for close-k, closeness) of each row (rows,), over all processes of the row."""
+    """Return the last selected loss (or, for close-k, closeness) of each row (rows,), over all the row's processes."""
     smallest = plan.takes_smallest
     keys = rows.closeness if plan.is_close and rows.closeness is not None else rows.losses
     if not keys.shape[1]:

@@ -1,6 +1,6 @@
-"""Individual losses of logits, and the distance of each example from the boundary.
+"""Individual losses on logits, and the distance of each example from the boundary.
 
-Every loss of the core is a function of the margin; here the margin is computed from logits. With one logit per example,
+Every loss in the core is a function of the margin; here the margin is computed from logits. With one logit per example,
 it is ``y * z``; with a logit for each class, it is ``z_y`` minus a summary of the other logits. If the summary is their
 *maximum*, the result is the top-two margin, which is positive exactly where the prediction is right, so ``l(0)`` is the
 loss on the boundary for any number of classes. If the summary is the logarithm of the sum of their exponentials, the
@@ -104,13 +104,13 @@ def logit_losses(
     alpha: float | None = None,
     q: float | None = None,
 ) -> LogitLosses:
-    """Return losses of logits by name, and the distance of each example from the boundary.
+    """Return each example's loss, for a named loss on logits, and its distance from the boundary.
 
     | name | with one logit | with a logit for each class |
     |---|---|---|
     | ``log_loss`` | torch's BCE with logits | torch's cross-entropy |
     | ``binary_cross_entropy`` | the same; targets may be probabilities | refused |
-    | ``cross_entropy`` | refused | torch's, with probabilities as targets too |
+    | ``cross_entropy`` | refused | torch's; targets may be probabilities |
     | ``generalized_cross_entropy`` | (1 - p^q) / q | the same for the softmax |
     | ``focal``, ``softmax_focal`` | ``focal`` | ``softmax_focal``: (1 - p)^gamma times the log loss |
     | ``crammer_singer`` | refused | hinge loss of the top-two margin |
@@ -118,7 +118,7 @@ def logit_losses(
     | ``hinge``, ``squared_hinge``, ``ramp``, ``modified_huber``, ``sigmoid`` | of the margin | of the top-two margin |
 
     The logistic loss of the top-two margin is below cross-entropy, which counts all other classes. With a logit for
-    each class, ``logistic`` and ``focal`` still mean the top-two margin, with a warning that names both losses.
+    each class, ``logistic`` and ``focal`` still refer to the top-two margin; a warning names the alternatives.
 
     On the boundary, the value of a softmax loss depends on the other classes, and class weights and label smoothing
     change the value of any loss. Close calls are therefore determined only by the margin loss of the (top-two) margin,
@@ -136,7 +136,7 @@ def logit_losses(
     pos_weight : tensor, optional
         A factor for the losses of positives, if there is one logit for each target.
     label_smoothing : float
-        As in torch's cross-entropy; one logit counts as two classes.
+        The same as in torch's cross-entropy; a single logit counts as two classes.
     gamma : float, optional
         The exponent of the focal loss, 2 by default.
     alpha : float, optional
@@ -158,9 +158,9 @@ def logit_losses(
 
 
 def weighted_losses(name: str, logits: Tensor, targets: Tensor, soft: bool, options: LossOptions) -> Weighted:
-    """Return the losses of :func:`arranged` logits, their closeness, and their divisors in a weighted mean.
+    """Return the losses of :func:`arranged` logits, their closeness, and the terms of the divisor of a weighted mean.
 
-    As in torch, the divisors are the weights of the targets' classes, or 1 if targets are class probabilities.
+    As in torch, these terms are the weights of the targets' classes, or 1 if targets are class probabilities.
     """
     if logits.dtype not in (torch.float32, torch.float64):
         logits = logits.float()  # in half precision, margins would be tied and losses rounded

@@ -30,10 +30,10 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
         effect on targets that are probabilities.
     weight, pos_weight, label_smoothing, gamma, alpha, q
         The same as in :func:`closecall.nn.losses.logit_losses`. As in torch's cross-entropy, the mean is the sum of the
-        losses divided by the weights of the selected targets, or by the number of these targets if they are class
-        probabilities. (If the weights of a smooth reducer change with the losses, the gradient requires dividing by the
-        mean weight of all targets instead.) To weight the examples in the selection as well, pass ``mass`` to the call.
-        None of these options affects which examples are close calls; only the margin does.
+        losses divided by the sum of the weights of the selected targets, or by the number of selected targets if the
+        targets are class probabilities. (If the weights of a smooth reducer change with the losses, the gradient
+        requires dividing by the mean weight of all targets instead.) To weight the examples in the selection as well,
+        pass ``mass`` to the call. None of these options affects which examples are close calls; only the margin does.
 
     Examples
     --------

@@ -111,7 +111,7 @@ class Tensors:
 
 
 class TorchTrainer:
-    """A trainer for networks on a device, in blocks that share a loss and an aggregate.
+    """A trainer for networks on a device; the networks of a block share a loss and an aggregate.
 
     It has the methods of :class:`closecall.network.grid.KernelTrainer`.
     """
@@ -134,7 +134,7 @@ class TorchTrainer:
         self.penalized = torch.as_tensor(begin.shape.penalized(settings.penalize_intercept)).to(values)
 
     def pick(self, rows: Sequence[int]) -> None:
-        """Continue with these networks."""
+        """Continue with the networks in these rows."""
         self.state = [each[rows] for each in self.state]
 
     def train(self, paths: Sequence[Path], span: range, *, watched: bool) -> list[int]:
@@ -151,7 +151,7 @@ class TorchTrainer:
         return steps
 
     def weights(self) -> Array:
-        """Return the current networks (rows, size)."""
+        """Return the weights (rows, size) of the current networks."""
         return self.state[0].cpu().numpy()
 
     def _walk(self, state: Sequence[Tensor], paths: Sequence[Path], span: range, watch: Watch | None) -> int:
@@ -182,7 +182,7 @@ class TorchTrainer:
 
 
 class Watch:
-    """Early stopping, which remembers the parameters of each row that are best on the validation data."""
+    """Early stopping; it keeps the parameters of each network that perform best on the validation data."""
 
     def __init__(self, trainer: TorchTrainer, rows: int) -> None:
         assert trainer.held is not None

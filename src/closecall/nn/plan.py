@@ -134,7 +134,7 @@ class Batch(NamedTuple):
 
 
 def check_batch(batch: Batch, *, allow_empty: bool = False) -> Batch:
-    """Return the batch with losses of at least float32; raise an error if it is not a batch of losses."""
+    """Return the batch, with losses in at least float32; raise an error if it is not a batch of losses."""
     losses = batch.losses
     if not isinstance(losses, Tensor):
         raise TypeError(f"losses must be a tensor, not {type(losses).__name__}")
@@ -158,7 +158,9 @@ def check_batch(batch: Batch, *, allow_empty: bool = False) -> Batch:
     if batch.positives is not None and batch.positives.dtype != torch.bool:
         raise ValueError(f"positives must be boolean, not {batch.positives.dtype}")
     if batch.mask is not None and batch.mask.dtype != torch.bool:
-        raise TypeError(f"mask must be boolean (True counts), not {batch.mask.dtype}; pass sample weights as mass=")
+        raise TypeError(
+            f"mask must be boolean (True for examples that count), not {batch.mask.dtype}; pass sample weights as mass="
+        )
     if losses.dtype in (torch.float32, torch.float64):
         return batch
     return batch._replace(losses=losses.float())

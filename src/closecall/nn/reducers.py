@@ -126,9 +126,9 @@ class Trimmed(Reducer):
 
 
 class HardNegatives(Reducer):
-    """All positives and, for each positive, ``ratio`` of the negatives with the largest losses (3:1 mining).
+    """All positives, and ``ratio`` times as many negatives: those with the largest losses (3:1 mining).
 
-    This is the convention of single-shot detectors (Liu et al. 2016), which divide by the number of positives: use
+    Single-shot detectors (Liu et al. 2016) use this selection and divide the sum by the number of positives: pass
     ``reduction="sum"`` and divide by ``positives.sum()``.
 
     Parameters
@@ -136,7 +136,7 @@ class HardNegatives(Reducer):
     ratio : float
         Number of negatives for each positive.
     min_kept : int, float or None
-        Minimum number of negatives, for example if there are no positives: a count, or a fraction of the batch.
+        Minimum number of negatives, for batches with few or no positives: a count, or a fraction of the batch.
     dim, nonfinite, reduction, group
         The same as for every :class:`Reducer`; ``dim=1`` selects image by image from losses (images, anchors).
 
@@ -164,7 +164,7 @@ class HardNegatives(Reducer):
         return self.reduce(Batch(losses, positives=positives, **given))
 
     def weights(self, losses: Tensor, *, positives: Tensor, **given: Any) -> Tensor:  # type: ignore[override]
-        """Return the weights that :meth:`forward` gives to the losses, in their shape."""
+        """Return the weights that :meth:`forward` gives to the losses, in the shape of the losses."""
         return self.weigh(Batch(losses, positives=positives, **given))
 
     def weigher(self, plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
@@ -228,8 +228,8 @@ class Spectrum(Reducer):
         :func:`closecall.aggregates.spectrum` is used by its name in ``AGGREGATES``.
     dim, nonfinite, reduction, group
         The same as for every :class:`Reducer`. The weights are computed by NumPy: tensors on an accelerator are copied
-        to the CPU and back, which waits for the device, and tracing raises an error. For a group of processes, the
-        joint batch is gathered.
+        to the CPU and back, which requires waiting for the device. Tracing raises an error. For a group of processes,
+        the joint batch is gathered.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Schedules that change the counts k and m over a run, like torch's learning-rate schedulers.
 
-A schedule determines the fraction of the way from a count's initial value to its final value that *remains*. The
-reducer stores this fraction as a tensor, so a compiled step need not be recompiled when the count changes. It stores
-the position in its ``state_dict``, so a checkpoint of the model is enough to resume a run.
+A schedule determines what fraction *remains* of the way from a count's initial value to its final value. The reducer
+stores this fraction as a tensor, so a compiled step need not be recompiled when the count changes. The reducer also
+stores the position in its ``state_dict``, so a checkpoint of the model is enough to resume a run.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class CountSchedule:
     shape : {"linear", "cosine", "steps"} or callable
         A callable maps the completed fraction of the way (0 to 1) to the remaining fraction (1 to 0).
     start : int, float or None
-        The initial count or fraction; None means all for k and none for m.
+        The initial count or fraction; None means all examples for k and none for m.
     warmup : float
         The fraction of the run during which the count keeps its initial value.
     until : float
@@ -178,7 +178,7 @@ class CountSchedule:
 class KDecay(CountSchedule):
     """A schedule that lowers a reducer's k from the whole batch to the reducer's own k, as in the paper's Algorithm 1.
 
-    In the first third of the steps, everything is selected; in the second third, k falls linearly; then it is constant.
+    In the first third of the steps, all examples are selected; in the second, k falls linearly; then it is constant.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 """Selection of the smallest keys in torch, with the same weights as in the NumPy core.
 
 A selection is a *cut*: the k-th smallest key, the mass below it and the mass tied with it. The cut is a single
-operator, so ``torch.compile`` and ``vmap`` use NumPy's partition on the CPU and check for NaN. A selection over several
-processes finds the cut differently and uses the same code otherwise. On an accelerator nothing here waits for the
-device: no value is read, and no decision depends on one.
+operator, so on the CPU it uses NumPy's partition and checks for NaN even under ``torch.compile`` and ``vmap``. A
+selection over several processes finds the cut differently but otherwise uses the same code. On an accelerator, the code
+never reads the values of a tensor, so nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def check_mass(mass: Tensor) -> None:
 
 
 def refuse_keys(keys: Array, refuse: str) -> None:
-    """Raise ``ValueError`` for NaN (``"nan"``) or all non-finite keys (``"nonfinite"``); ``""`` checks nothing."""
+    """Raise ``ValueError`` for NaN (``"nan"``) or any non-finite key (``"nonfinite"``); with ``""``, check nothing."""
     if not refuse:
         return
     with np.errstate(over="ignore", invalid="ignore"):

@@ -33,7 +33,8 @@ class Chosen(NamedTuple):
     """Weights (rows, samples).
 
     If the weights are the gradient of a smooth value, ``offset`` (rows, 1) is the amount by which the value exceeds
-    ``weights . losses`` on this process, and ``value`` maps losses (rows, samples) to the value, if that is known.
+    ``weights . losses`` on this process, and ``value`` maps losses (rows, samples) to the value, if such a function is
+    known.
     """
 
     weights: Tensor
@@ -105,8 +106,8 @@ def tilt(select: Selector, losses: Tensor, t: float) -> Chosen:
     """Return the weights (rows, samples) of the tilted loss, which sum to the mass.
 
     The value is n / t * log(mean(exp(t * loss))) (Li et al. 2021), and n times the mean if t = 0. It tends to n times
-    the largest loss as t grows and to n times the smallest as t falls. The weights, n * softmax(t * loss) by mass, are
-    its gradient.
+    the largest loss as t tends to infinity, and to n times the smallest loss as t tends to minus infinity. The weights,
+    n * softmax(t * loss) weighted by mass, are its gradient.
 
     Examples
     --------
@@ -142,7 +143,7 @@ def _tilted_value(losses: Tensor, mass: Tensor, total: Tensor, t: float) -> Tens
 
 
 class _Once(torch.autograd.Function):  # type: ignore[misc]
-    """The value of a smooth aggregate that has first derivatives only, because its weights are constants."""
+    """The value of a smooth aggregate that has only first derivatives, because its weights are constants."""
 
     @staticmethod
     def forward(ctx: Any, losses: Tensor, weights: Tensor, offset: Tensor) -> Tensor:

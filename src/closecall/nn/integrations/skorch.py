@@ -35,7 +35,7 @@ def probabilities(logits: Tensor) -> Tensor:
 
 
 def accelerator_of(net: Any) -> Any:
-    """Return the accelerator of a net that uses skorch's ``AccelerateMixin``, or None; it may accumulate batches."""
+    """Return the accelerator of a net that uses skorch's ``AccelerateMixin``, which may accumulate batches, or None."""
     return getattr(net, "accelerator", None)
 
 
@@ -110,6 +110,6 @@ class SkorchSchedule(Callback or object):  # type: ignore[misc]
             self.schedule_.step()
 
     def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
-        """Advance if steps are epochs."""
+        """Advance at the end of an epoch, if steps are epochs."""
         if self.per == "epoch":
             self.schedule_.step()

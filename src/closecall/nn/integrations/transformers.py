@@ -43,7 +43,7 @@ class TrainerLoss:
 
     def __init__(self, loss: AggregateLoss, *, shift: bool = False) -> None:
         if loss.reducer.reduction == "none":
-            raise ValueError("the Trainer needs one number; use reduction='mean' or 'sum'")
+            raise ValueError("the Trainer needs a single number; use reduction='mean' or 'sum'")
         self.loss, self.shift = loss, shift
 
     def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
@@ -63,7 +63,7 @@ class TrainerLoss:
 
 
 class TrainerSchedule(TrainerCallback or object):  # type: ignore[misc]
-    """A callback that advances a schedule once per optimiser step, logs the reducer's k, and saves and resumes both.
+    """A callback that advances a schedule once per optimiser step, logs the reducer's k, and checkpoints its state.
 
     Parameters
     ----------

@@ -136,9 +136,9 @@ class ResidualMLPClassifier(_NetworkClassifier):
     """The paper's network: two hidden ReLU layers with skip connections, trained with any aggregate loss.
 
     It is trained by full-batch gradient descent (Adam) from a random start. Inputs are not scaled: put a
-    ``StandardScaler`` in front. With more than two classes, the margin is the score of the true class minus the best
-    other score. There is no ``predict_proba``, because the scores of an aggregate loss are not calibrated; for
-    probabilities, wrap the classifier in scikit-learn's ``CalibratedClassifierCV``.
+    ``StandardScaler`` before it in a pipeline. With more than two classes, the margin is the score of the true class
+    minus the best other score. There is no ``predict_proba``, because the scores of an aggregate loss are not
+    calibrated; for probabilities, wrap the classifier in scikit-learn's ``CalibratedClassifierCV``.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
     best_params_ : dict
         ``aggregate``, ``k``, ``alpha`` and ``m`` of the winner.
     alpha_, k_, m_ : float
-        The winner's settings, with k and m as masses of all examples.
+        The winner's settings; k and m are masses that refer to all examples.
     cv_results_ : dict of arrays
         ``params`` (problems, 4), ``start`` (problems,), ``fold_scores`` (folds, problems), ``mean_test_score``
         (problems,); with several starts, every setting appears once per start.

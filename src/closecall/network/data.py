@@ -17,8 +17,7 @@ class Data:
     """Distinct examples.
 
     Rows have shape (samples, features). Targets (samples,) are signs as floats, or class numbers. Masses (samples,) are
-    float64, or None if all of them are one. There is one output for targets that are signs, otherwise one for each
-    class.
+    float64, or None if all of them are one. There is one output if targets are signs, otherwise one for each class.
     """
 
     rows: Array

@@ -23,7 +23,7 @@ Tick = Callable[[int], int]
 
 @dataclass(frozen=True)
 class NetworkProgress:
-    """The progress of a run, counted in steps of single networks."""
+    """The progress of a run, counted in steps of individual networks."""
 
     done: int
     total: int
@@ -68,9 +68,9 @@ def train_grid(
     callback: Callable[[NetworkProgress], None] | None = None,
     trainer: Callable[..., Any] | None = None,
 ) -> NetworkGrid:
-    """Train one network for each problem by full-batch Adam on one core, from a common random start or from several.
+    """Train one network for each problem with full-batch Adam on one core, from a common random start or from several.
 
-    Problems with the same path and start are trained once: the first third of a decay run is the same as for
+    Problems with the same path and start are trained only once: the first third of a decay run is the same as for
     ``average``, and ``close`` and ``atk`` with k = n are the same as ``average`` throughout.
 
     Parameters
@@ -93,7 +93,7 @@ def train_grid(
     learning_rate : float
         Adam's step size; it falls to zero over the last third of the run.
     penalize_intercept : bool
-        Whether alpha penalises the intercepts like the weights.
+        Whether alpha penalises the intercepts as well as the weights.
     validation : (X, y), optional
         Data for early stopping. Each network keeps its most accurate parameters and stops when it has not improved for
         ``patience`` steps. If k decays, early stopping applies only to the last third of the run.
@@ -119,7 +119,7 @@ def train_grid(
     """
     if max_iter < 1 or not problems:
         raise ValueError(
-            f"there is nothing to train: max_iter={max_iter} and {len(problems)} problems; both must be at least 1"
+            f"nothing to train: got max_iter={max_iter} and {len(problems)} problems; both numbers must be at least 1"
         )
     data = prepare(X, y, sample_weight, classes, dtype)
     held = None if validation is None else prepare(*validation, None, classes, dtype)
@@ -222,7 +222,7 @@ def _correct(parameters: Parameters, data: Data) -> float:
 
 
 def ticker(callback: Callable[[NetworkProgress], None] | None, total: int) -> Tick:
-    """Return a :data:`Tick` that calls the callback at every whole percent."""
+    """Return a :data:`Tick` that calls the callback whenever another percent of the steps is complete."""
     done = seen = 0
 
     def tick(steps: int) -> int:

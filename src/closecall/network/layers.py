@@ -1,9 +1,9 @@
 """The paper's network as one vector of weights: the shape of networks, their random start and their scores.
 
 The network has two hidden ReLU layers of h units with skip connections: the input of the second layer is [x, 1, h1],
-and the input of the output layer is [x, 1, h1, h2]. The weights of a layer are a matrix (units, inputs). All three
-matrices are stored in one vector, so a step of gradient descent needs few vector operations. Activations have shape
-(units, samples).
+and the input of the output layer is [x, 1, h1, h2]. The weights of a layer form a matrix (units, inputs). All three
+matrices are stored in one vector, so a step of gradient descent needs only a few vector operations. Activations have
+shape (units, samples).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The weights (rows, shape.size) of many networks of one shape."""
+    """The weights (rows, shape.size) of many networks of the same shape."""
 
     shape: Shape
     values: Array

@@ -1,4 +1,4 @@
-"""Paths: everything that determines the steps of a network. Problems with the same path are trained once."""
+"""Paths: everything that determines the steps of a network. Problems with the same path are trained only once."""
 
 from __future__ import annotations
 

@@ -132,8 +132,8 @@ class CloseK(Reducer):
         ``memory_size`` examples (:class:`KeyMemory`), and the mean is divided by the expected weight. A batch is
         remembered only in training mode with gradients enabled; validation does not change the memory.
     memory_size : int
-        Number of examples to remember, over all processes of a group; at most ``data_size``. A batch larger than this
-        is ranked on its own, with a warning.
+        Number of examples to remember, over all processes of a group; at most ``data_size``. A batch larger than
+        ``memory_size`` is ranked on its own, with a warning.
     data_size : int, optional
         Number of examples in an epoch; required if ``k`` is a count and ``memory="global"``.
 

@@ -27,7 +27,7 @@ def almost(samples: Any, epsilon: float = 2.0**-52) -> Any:
 
 
 def take_row(keys: Array, wanted: float, mass: Array | None = None, total: float | None = None) -> Taken:
-    """Select the smallest keys (samples,) up to the mass ``wanted``, or all of them; tied keys share the remainder.
+    """Select the smallest keys (samples,) up to the mass ``wanted``; tied keys share the remainder.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def take_row(keys: Array, wanted: float, mass: Array | None = None, total: float
 
 
 def cut_rows(keys: Array, mass: Array | None, wanted: Array) -> tuple[Array, Array, Array]:
-    """Return the cuts of keys and masses (rows, samples) at the masses ``wanted`` (rows, 1), as arrays (rows, 1).
+    """Return the cut of each row of keys (rows, samples) at the mass ``wanted`` (rows, 1), as arrays (rows, 1).
 
     A cut consists of the k-th smallest key, the mass below it and the mass tied with it.
     """

@@ -3,8 +3,8 @@
 The k-th key is found digit by digit. The bits of a key are arranged to sort like the original floats and divided into
 digits of 11 bits: three digits for float32 and six for float64. For each digit, every process sums the mass of its keys
 by the value of the digit, ``all_reduce`` adds up these sums, and the value that contains the k-th key is kept. This is
-a bisection with 2048 branches; it transfers 16 kB per round and row, whatever the batch size. Counts are exact, so the
-cut is exact too.
+a bisection with 2048 branches; it transfers 16 kB per round and row, regardless of the batch size. Counts are exact, so
+the cut is exact too.
 
 **Gradients.** DistributedDataParallel averages the gradients of W processes. On each process, the loss has the value of
 the joint batch and W times the gradient of that process's examples, so the average of these gradients is the gradient

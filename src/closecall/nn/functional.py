@@ -2,8 +2,8 @@
 
 The value is ``weights . losses`` with the weights of :mod:`closecall.aggregates`, which are chosen without a gradient
 and held fixed. The paper's constant M does not affect the gradient and is left out of the value. Losses of any shape,
-such as a segmentation map, are treated as one batch of examples, or as several batches with ``dim``. Losses in half
-precision are converted to float32. A count above the size of the batch means the whole batch. On the CPU, a NaN loss
+such as a segmentation map, are treated as one batch of examples, or, with ``dim``, as several batches. Losses in half
+precision are converted to float32. A count greater than the batch size means the whole batch. On the CPU, a NaN loss
 raises an error, even under ``torch.compile`` and ``vmap``. On accelerators, where a check would have to wait for the
 device, a NaN loss makes the value NaN.
 """

@@ -60,7 +60,7 @@ class RankedRows(NamedTuple):
 
 
 class Selected(NamedTuple):
-    """The selection from a batch, without gradient."""
+    """The selection from a batch, without a gradient."""
 
     found: Chosen
     rows: RankedRows
@@ -112,7 +112,8 @@ def choose(plan: Plan, batch: Batch, weigher: Any = None) -> Selected:
 def sums_of(found: Chosen, mass: Tensor | None, divisor: Tensor | None, group: GroupSelector | None) -> Tensor:
     """Return the selected weight and the mean's divisor (the sum of the selected divisors) on this process.
 
-    If the weights change with the losses, the gradient requires a constant divisor: the weight times the mean divisor.
+    If the weights change with the losses, the gradient requires a constant divisor: the selected weight times the mean
+    divisor.
     """
     exact = found.weights.to(count_dtype(found.weights.device))
     taken = exact.sum()

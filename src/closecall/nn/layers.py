@@ -1,4 +1,4 @@
-"""The paper's network in torch: one network as a plain module, and many networks of one shape at once.
+"""The paper's network in torch: one network as a plain module, and many networks of the same shape at once.
 
 :mod:`closecall.network.layers` defines the network and the layout of its weights.
 """

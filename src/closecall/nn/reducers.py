@@ -67,8 +67,8 @@ class AverageTopK(Reducer):
     k : int, float or None
         The maximum number of losses: a count, a fraction of the batch, or None for all.
     min_loss : float, optional
-        Select only losses above this value, but at least ``min_kept``. A probability threshold p, as used in semantic
-        segmentation, corresponds to ``min_loss=-log(p)``.
+        Select only losses above this value, but at least ``min_kept`` of them. A probability threshold p, as used in
+        semantic segmentation, corresponds to ``min_loss=-log(p)``.
     min_kept : int, float or None
         A count, or a fraction of the batch.
     temperature : float, optional
@@ -225,7 +225,7 @@ class Spectrum(Reducer):
     ----------
     name : str
         A name such as ``"human(0.4,0.3)"`` or ``"superquantile(0.9,0.1)"``; an aggregate made by
-        :func:`closecall.aggregates.spectrum` is used by its name in ``AGGREGATES``.
+        :func:`closecall.aggregates.spectrum` is available under its name in ``AGGREGATES``.
     dim, nonfinite, reduction, group
         The same as for every :class:`Reducer`. The weights are computed by NumPy: tensors on an accelerator are copied
         to the CPU and back, which requires waiting for the device. Tracing raises an error. For a group of processes,

@@ -37,7 +37,7 @@ class Cut(NamedTuple):
 
 
 def count_dtype(device: torch.device) -> torch.dtype:
-    """Return the dtype for sums of masses: float64 if the device has it, because float32 counts only to 2**24."""
+    """Return the dtype for sums of masses: float64 if the device supports it, because float32 counts only to 2**24."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 

@@ -23,7 +23,7 @@ class TrainerLoss:
     """A loss on logits as the Trainer's ``compute_loss_func``.
 
     Instead of dividing such a loss by the number of accumulated batches, the Trainer passes the total number of their
-    targets, ``num_items_in_batch``. The mean of a batch is therefore weighted by its share of the targets.
+    targets, ``num_items_in_batch``. The mean of a batch is therefore weighted by the batch's share of the targets.
 
     Parameters
     ----------

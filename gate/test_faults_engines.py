@@ -47,7 +47,7 @@ def test_a_signal_ends_the_driver_at_once_with_its_workers_and_loses_nothing(
     assert took < 10, (driver.returncode, said)
     if number != signal.SIGKILL:
         assert driver.returncode == 2, said
-        assert said == "interrupted; finished work is kept; the same command resumes\n"
+        assert said == "interrupted; finished work is kept; the same command resumes the run\n"
     while any(map(alive, workers)) and time.monotonic() < began + 20:
         time.sleep(0.05)
     assert not any(map(alive, workers))

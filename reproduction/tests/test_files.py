@@ -139,7 +139,7 @@ def test_damaged_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             load_dataset(tmp_path / f"{name}.csv.gz")
     bomb = write(tmp_path / "bomb.csv.gz", b"0" * 200_000)
     assert bomb.stat().st_size < 1000
-    with pytest.raises(DataError, match="more than 100000 bytes unpacked"):
+    with pytest.raises(DataError, match="more than the 100000 bytes allowed when unpacked"):
         read_bytes(bomb, limit=100_000)
 
 

@@ -1,4 +1,4 @@
-"""Start the command ``closecall``: set up signal handling and check limits before any large module is loaded."""
+"""Start the ``closecall`` command: set up signal handling and check limits before any large module is loaded."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A memory budget for untrusted files, which is checked while they are unpacked.
 
-A small file can fill the memory when it is unpacked, and a few bytes of text can become large objects. Every reader
-therefore has one budget per call, for the unpacked bytes and for the objects built from them.
+A small file can exhaust memory when it is unpacked, and a few bytes of text can become large objects. Every reader
+therefore has one budget per call, which covers the unpacked bytes and the objects built from them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Budget:
     >>> budget.spend(60)
     >>> budget.spend(60)
     Traceback (most recent call last):
-    closecall._budget.BudgetError: it takes more than 100 bytes unpacked; refused
+    closecall._budget.BudgetError: it needs more than the 100 bytes allowed when unpacked
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
@@ -56,7 +56,7 @@ class Budget:
         """Deduct ``count`` bytes before they are allocated, and raise ``BudgetError`` if too few are left."""
         self.left -= count
         if self.left < 0:
-            raise BudgetError(f"it takes more than {self.limit} bytes unpacked; refused")
+            raise BudgetError(f"it needs more than the {self.limit} bytes allowed when unpacked")
 
     def read(self, file: Readable) -> bytes:
         """Read a whole file, counting its bytes piece by piece.

@@ -17,7 +17,7 @@ class RunError(RuntimeError):
 
 #: Commands that keep finished work; other commands keep nothing.
 RESUMABLE = ("reproduce",)
-KEPT = "finished work is kept; the same command resumes"
+KEPT = "finished work is kept; the same command resumes the run"
 AGAIN = "the same command starts over"
 
 

@@ -173,13 +173,13 @@ class Aggregate:
     full : bool
         Whether the weights equal the masses, as in `average`, whenever k is the total mass and m is 0.
     sums_to : float, optional
-        The sum of the weights if that is not k - m. An aggregate without k uses this sum as k.
+        The sum of the weights, if it differs from k - m. An aggregate without k uses this sum as k.
     close : bool
         Whether the aggregate uses the threshold and adds M for each misclassified example outside the selection.
     bounded : bool
         Whether the weights never exceed the masses.
     excess : callable, optional
-        ``(weights, mass) -> (problems,)``: the value minus ``weights . losses``; by default, they are equal.
+        ``(weights, mass) -> (problems,)``: the value minus ``weights . losses``; zero by default.
     """
 
     name: str
@@ -327,7 +327,8 @@ def _member(name: str) -> Aggregate:
     try:
         return _aggregate_of(name, family.make(*map(float, parts[2].split(","))))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name!r} is not a member of its family ({family.grid[0]!r} is one): {error}") from None
+        example = family.grid[0]
+        raise ValueError(f"{name!r} is not a member of its family: {error}; a valid name is {example!r}") from None
 
 
 class _Aggregates(dict[str, Aggregate]):

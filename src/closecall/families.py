@@ -6,8 +6,8 @@ gradient of the value.
 
 - ``tilted(t)``: n / t * log(mean(exp(t * loss))). With t > 0, larger losses count more and the aggregate is convex;
   with t < 0, outliers count less.
-- ``superquantile(level, width)``: the mean of the largest losses, a fraction 1 - level of them, smoothed over the
-  width. Without smoothing, it is `atk` with the fraction k = 1 - level.
+- ``superquantile(level, width)``: the mean of the largest losses (a fraction 1 - level of all losses), smoothed over
+  the width. Without smoothing, it is `atk` with the fraction k = 1 - level.
 - ``human(turn, least)``: the largest and the smallest losses count more than those in between.
 
 All arrays have the shape (problems, samples). :func:`closecall.aggregates.spectrum` creates an aggregate from any
@@ -79,7 +79,7 @@ def spectrum_weights(losses: Array, mass: Array, cumulative: Cumulative) -> Arra
 
 
 def smooth_weights(losses: Array, mass: Array, most: float, width: float) -> Array:
-    """Return mass * clip(1 + (losses - level) / width, 0, most), where level makes the weights sum to the mass.
+    """Return mass * clip(1 + (losses - level) / width, 0, most), with the level for which the weights sum to the mass.
 
     Among the weights that sum to the mass and are at most ``most`` times the mass, these maximise ``weights . losses``
     minus ``width / 2 * sum(mass * (weights / mass - 1) ** 2)``. This is the smoothing of the superquantile by Laguel,

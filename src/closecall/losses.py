@@ -2,7 +2,7 @@
 
 A loss is a function of the margin ``m = y * f(x)``. Its *threshold* ``T = l(0)`` is the loss of an example on the
 decision boundary (the paper's T); an aggregate such as close-k uses the examples with losses nearest T. To add a loss,
-write its value and slope and add one line to the table ``LOSSES``.
+write functions for its value and slope, and add one line to the table ``LOSSES``.
 """
 
 from __future__ import annotations

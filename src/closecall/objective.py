@@ -2,7 +2,7 @@
 
 A *problem* consists of a loss, an aggregate, k and alpha. Its training objective is the **sum** of the weighted losses
 plus ``alpha / 2 * ||w||^2``. Alpha therefore has the same meaning for every aggregate, and ``average`` with the
-logistic loss is scikit-learn's LogisticRegression with ``C = 1 / alpha``.
+logistic loss is equivalent to scikit-learn's LogisticRegression with ``C = 1 / alpha``.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def aggregate_value(
     """
     margins = np.asarray(margins, dtype=float)
     if margins.ndim != 1 or margins.size == 0:
-        raise ValueError(f"margins must be a vector (samples,) that is not empty, but have shape {margins.shape}")
+        raise ValueError(f"margins must be a non-empty vector (samples,), but have shape {margins.shape}")
     if not np.isfinite(margins).all():
         raise ValueError("the margins contain NaN or infinite values; check the scores that produced them")
     mass = np.ones(margins.size) if mass is None else check_mass(mass, margins.size)
@@ -184,7 +184,7 @@ def values_and_gradients(
     k : sequence of float, optional
         One mass for each problem, which replaces its k, for a step of a decay run.
     penalize_intercept : bool
-        Whether alpha penalises the intercept as it does the weights.
+        Whether alpha penalises the intercept as well as the weights.
 
     Returns
     -------

@@ -5,8 +5,8 @@ reference is. Its standard error always follows the two rules below, and :mod:`c
 selection among several challengers.
 
 - **The standard error is computed over independent units** (:class:`Units`): rows (equal rows count once), groups, or
-  blocks of time. If there are few units, or few in which the models differ, the required gain is larger, because it
-  uses at least the quantile of Student's t distribution (:meth:`Gain.needed`).
+  blocks of time. If there are few units, or few in which the models differ, the required gain is larger, because it is
+  based on at least the quantile of Student's t distribution (:meth:`Gain.needed`).
 - **The scale of the weights does not matter.** Multiplying all weights by 20 changes nothing.
 """
 
@@ -66,7 +66,7 @@ class Gain:
         return self.count < (2 if self.unit == FOLDS else FEWEST)
 
     def needed(self, guard: float) -> float:
-        """Return the gain that chance exceeds as rarely as a normal variable exceeds ``guard`` standard deviations.
+        """Return the gain exceeded by chance as rarely as a normal variable exceeds ``guard`` standard deviations.
 
         Examples
         --------
@@ -91,7 +91,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The outcome of a comparison between a challenger and a reference, given as names or as settings of a search.
+    """The outcome of a comparison between a challenger and a reference, which are names or settings of a search.
 
     ``over_guessing`` is the challenger's balanced accuracy minus that of guessing, and ``over_guessing_needed`` is the
     required difference. Both are NaN if they were not computed.
@@ -168,7 +168,7 @@ def over_guessing(right: Array, codes: Array, weights: Array) -> tuple[Array, Ar
     Parameters
     ----------
     right : array (candidates, samples)
-        Whether each prediction is right, or how often it is; NaN in rows where this is unknown.
+        Whether (or how often) each prediction is right; NaN in rows where this is unknown.
     codes, weights : arrays (samples,)
 
     Examples
@@ -247,7 +247,7 @@ def units_of(equal: Array, groups: Any, pairs: Iterable[tuple[Array, Array]]) ->
     if past and all(past):
         if other is not None:
             raise ValueError(
-                "cv divides by time, and groups has two columns; pass one column, as time is crossed with it"
+                "cv divides by time, and groups has two columns; pass one column, which is crossed with time"
             )
         return Units(np.arange(len(equal)), "blocks of time", time=True, other=first)
     return Units(numbered(equal), "distinct rows") if first is None else Units(first, "groups", other=other)

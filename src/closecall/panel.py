@@ -37,7 +37,7 @@ def blocks_of(tests: Sequence[Array], units: Units) -> Array:
     """Return the block of each row (samples,), which is the first test set that contains it, or -1 if none does.
 
     A unit is never split between blocks. The units are assigned to blocks instead if there is only one test set, if the
-    sets split a unit, or if they are not in the order of time.
+    sets split a unit, or if they are not in chronological order.
 
     Examples
     --------

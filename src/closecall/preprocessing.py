@@ -19,7 +19,7 @@ _MAD, _QUARTERS = 0.6744897501960817, 1.3489795003921634
 
 
 def squash(z: Array, bound: float = BOUND) -> Array:
-    """Return deviations ``z`` unchanged up to ``bound``, and squash larger ones smoothly below ``bound + ROOM``.
+    """Return deviations ``z`` unchanged up to ``bound``, and squash larger ones smoothly to less than ``bound + ROOM``.
 
     The curve is smooth, because its slope is 1 where it leaves the straight line. It increases strictly, so the order
     is preserved. NaN stays NaN.

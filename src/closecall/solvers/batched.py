@@ -88,8 +88,8 @@ def solve(
     extra_iter : int
         The number of further steps at the final k for problems that have not converged after E steps.
     tol : float
-        A problem has converged if its gap is at most this. It leaves the batch when a step changes its margins by less
-        than this share of their size; with 0, all steps are taken.
+        The largest gap of a problem that has converged. A problem leaves the batch when a step changes its margins by
+        less than this fraction of their size; with 0, all steps are taken.
     settle : int
         The maximum number of further steps for averages that end without a certificate. If it is positive, other
         aggregates without a certificate are continued by :mod:`closecall.solvers.engine`.

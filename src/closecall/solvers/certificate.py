@@ -2,8 +2,8 @@
 
 A convex loss lies above each of its tangents, ``l(m) >= l(q) + l'(q) * (m - q)``. With weights s >= 0 the objective is
 therefore at least ``sum s * (l(q) - l'(q) * q) - ||v||^2 / (2 alpha)`` with ``v = sum s * l'(q) * y * x``, whatever the
-parameters, provided that ``sum s * l'(q) * y`` is zero if the intercept is free. This is the value of a point of the
-Fenchel dual. Losses are not negative, so weights may be reduced: the weights of the heavier class are reduced until
+parameters, provided that ``sum s * l'(q) * y`` is zero if the intercept is free. This is the value of the Fenchel dual
+at one point. Losses are not negative, so weights may be reduced: the weights of the heavier class are reduced until
 ``sum s * l'(q) * y`` is zero. The points of tangency q can be chosen freely. They are the margins of the solution or,
 if their bound is not sufficient, the margins at the best intercept. At a kink, any slope between the slopes on its two
 sides may be used.
@@ -117,7 +117,7 @@ def _judge_alike(
 
 
 def _weighed(setting: Judged, weights: Array) -> tuple[Judged, Array | slice]:
-    """Return the examples with positive weight and their indices, or all examples if more than half have weight."""
+    """Return the examples with positive weight (all if these are more than half) and their indices."""
     used = np.flatnonzero(weights.any(axis=0))
     if len(used) > 0.5 * weights.shape[1]:
         return setting, slice(None)

@@ -80,9 +80,9 @@ class Puller:
     def pull(self, values: Array, codes: Array, k: Array, hints: Array) -> None:
         """Turn negated margins (rows, samples) into pulls, the weighted negated slopes, in place.
 
-        ``codes`` (3, rows) come from :func:`codes`, and k (rows,) are positive masses of at most the fold's mass. Hints
-        (rows, 3) are the last position of each row's k-th key, its drift, and the width of the search around it, which
-        is negative if unknown. They are updated in place.
+        ``codes`` (3, rows) come from :func:`codes`, and k (rows,) are positive masses that do not exceed the fold's
+        mass. Hints (rows, 3) are the last position of each row's k-th key, its drift, and the width of the search
+        around it, which is negative if unknown. They are updated in place.
         """
         codes, k, left = np.ascontiguousarray(codes), np.ascontiguousarray(k), np.empty(len(k), dtype=np.int64)
         self.function(*self.arguments(values, codes, k, hints, left, None))
@@ -90,7 +90,7 @@ class Puller:
     def arguments(
         self, values: Array, codes: Array, k: Array, hints: Array, left: Array, gradients: Array | None
     ) -> list[Any]:
-        """Return the arguments of the C function, addresses that are valid as long as these contiguous arrays exist.
+        """Return the arguments of the C function: addresses that are valid as long as these contiguous arrays exist.
 
         If no gradients are given, or if the design's rows are not contiguous, only the pulls are computed.
         """

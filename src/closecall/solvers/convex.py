@@ -105,7 +105,7 @@ def _pilot(design: Design, rows: Rows, masses: list[Mass], start: Array, limits:
 
 
 def second_order(design: Design, loss: str, masses: list[Mass], alpha: Array, start: Array, limits: Limits) -> Found:
-    """Minimise average problems with one loss and their own masses by Newton or interior-point steps."""
+    """Minimise average problems with the same loss and different masses by Newton or interior-point steps."""
     rows = design.signed if _smooth(loss) else design.signed.astype(np.float64)
     mass = masses[0].values
     if any(other is not masses[0] for other in masses):  # several folds
@@ -117,7 +117,7 @@ def second_order(design: Design, loss: str, masses: list[Mass], alpha: Array, st
 
 
 def quasi_newton(design: Design, loss: str, mass: Mass, alpha: Array, start: Array, limits: Limits) -> Found:
-    """Minimise average problems with one loss and one fold by L-BFGS."""
+    """Minimise average problems with the same loss and fold by L-BFGS."""
     book, state = Book(start, limits), _State(design, loss, mass, alpha, start, limits)
     for number in range(2, limits.passes + 1):  # the first pass evaluated the start
         done = state.advance()

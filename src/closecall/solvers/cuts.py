@@ -27,7 +27,7 @@ CLOSE, ABOVE, ALL = range(3)
 
 @dataclass(frozen=True)
 class LossWindow:
-    """A window of losses between two edges with ramps; ``spread`` is the derivative of their width in the cut.
+    """A window of losses between two edges with ramps; ``spread`` is the change of their width per unit of the cut.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The design: a training set in coordinates in which every step is a division.
+"""The design: a training set in coordinates that reduce every step to a division.
 
 The majoriser of a problem's Hessian is ``c * X'X + alpha`` with a number c that depends on the loss and on k. In the
 eigenbasis of ``X'X``, the majorisers of all problems are diagonal, so one decomposition suffices for the whole grid. X

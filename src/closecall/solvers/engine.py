@@ -44,7 +44,7 @@ class Ends:
 
 
 def serves(X: Any, problem: Problem, mass: Array) -> bool:
-    """Return whether a path solves a problem over masses (samples,).
+    """Return whether a path can solve a problem over masses (samples,).
 
     The problem must select by a cut, and the rows must be dense with few columns. If there are many rows, it must also
     be a close-k problem with a smooth loss (:mod:`closecall.solvers.many`).
@@ -245,7 +245,7 @@ class Selection:
         return float(((c @ self.rows.across >= 0)[: len(self.mass)] * self.mass).sum())
 
     def polish(self, c: Array, tol: float) -> tuple[Array, float]:
-        """Move the end of another run to a certified point; the gap is infinite if none is found or it is worse."""
+        """Move the end of another run to a certified point; the gap is infinite if there is none or it is worse."""
         if self.cut is None:
             penalty = self.problem.alpha * self.rows.penalized
             return hold(self.rows.margins(self.problem.loss, self.mass), self.problem, penalty, c, tol)

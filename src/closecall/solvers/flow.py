@@ -88,7 +88,7 @@ class Flow:
         return None
 
     def certified(self, point: Point, width: float) -> Point | None:
-        """Return the same point with weights of a narrow ramp that sum to k if they certify it on all rows, or None."""
+        """Return the point with narrow-ramp weights that sum to k if these certify it on all rows, otherwise None."""
         touch, ramp = None, (self.placed(point, width), width)
         for _ in range(4):  # the tangents touch at c, then where Newton steps lead
             end = self.see(point.c, ramp, touch)
@@ -186,7 +186,7 @@ class Flow:
         return max(point.sums.value + 0.5 * float(self.penalty @ point.c**2), 1e-300)
 
     def gap(self, point: Point) -> float:
-        """Return the gap with the weights as a share of the objective, or infinity if the weights do not sum to k."""
+        """Return the gap for these weights, relative to the objective, or infinity if the weights do not sum to k."""
         if abs(point.sums.held - self.k) > 1e-5 * self.k:
             return np.inf
         value = self.value(point)
@@ -203,8 +203,8 @@ class Flow:
     def _step(self, point: Point, inverse: float) -> tuple[Array, float]:
         """Return an implicit step of the flow: the changes of the coordinates and of the place.
 
-        The step changes the margins by at most half their size, which counts as at least 1. It changes the place by at
-        most a quarter of its size, which counts as at least 4.
+        The step changes the margins by at most half their size or 0.5, whichever is larger. It changes the place by at
+        most a quarter of its size or 1, whichever is larger.
         """
         sums, held, missing = point.sums, self.held(point.sums), point.sums.held - self.k
         right, matrix = sums.gradient + self.penalty * point.c, held

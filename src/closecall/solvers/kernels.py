@@ -84,7 +84,7 @@ def _hinge_key(negative: Array) -> tuple[Array, Array]:
 
 
 def closeness(loss: str) -> tuple[Key, Finish]:
-    """Return functions: negated margins -> (keys that grow with abs(l - T), raw), and raw -> negated slopes."""
+    """Return two functions: negated margins -> (keys that grow with abs(l - T), raw), and raw -> negated slopes."""
     item = get_loss(loss)
     finish: Finish = partial(minus_slope, loss)
     known: dict[str, tuple[Key, Finish]] = {

@@ -37,7 +37,7 @@ def serves(problem: Problem, cut: LossCut, size: int) -> bool:
 
 
 def shares_of(counts: dict[Any, int], room: float) -> dict[Any, float]:
-    """Return the share of each label's rows in a sample of ``room`` rows; a quarter is divided equally among labels.
+    """Return the share of each label's rows to draw for ``room`` rows, a quarter of them divided equally among labels.
 
     Examples
     --------

@@ -62,7 +62,7 @@ class Book:
         """Return ``part @ matrix`` for the running problems.
 
         The rounding of a product depends on its number of rows. If problems of several folds run together, the product
-        therefore includes all of them to the end. Otherwise the labels of one fold would affect the last digits of
+        therefore includes all of them until the end. Otherwise the labels of one fold would affect the last digits of
         another.
         """
         if not self.folds or len(part) == len(self.final):
@@ -226,7 +226,7 @@ def _line_search(
     along: Array, margins: Array, flat: Array, C: Array, step: Array, penalty: Array, mass: Array, value: Array,
     fall: Array, near: Array,
 ) -> tuple[Array, Array, Array, Array]:  # fmt: skip
-    """Return the largest of 1, 1/2, 1/4 ... that reduces each objective enough, or 0 if only rounding error remains.
+    """Return the largest step (1, 1/2, ...) that reduces each objective enough, or 0 if only rounding error remains.
 
     Also return the margins, their exponentials and the objectives at this point, which the next step reuses. ``along``
     is the change of the negated margins per unit step.

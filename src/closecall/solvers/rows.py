@@ -163,7 +163,7 @@ class LossRows(ABC):
 
 @dataclass(frozen=True)
 class View:
-    """Losses (samples,) with rounded kinks, which examples are wrong, and the values that the methods below need."""
+    """Losses (samples,) with rounded kinks, a mask of the misclassified examples, and values for the methods below."""
 
     losses: Array
     wrong: Array

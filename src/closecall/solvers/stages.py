@@ -230,7 +230,7 @@ class Walk:
         return cut + way * self.ramp * self.rows.threshold * 2.0 ** min(moves, 40)
 
     def sharpen(self, spot: Spot, cut: LossCut, ramps: Array, near: Array) -> tuple[Spot, float]:
-        """Solve with each ramp in turn, with the mass k inside; return the spot and the last ramp reached, or 0.
+        """Solve with each ramp in turn, with the mass k inside; return the spot and the last ramp reached (0 if none).
 
         The tolerances ``near`` (ramps,) are relative to the slack of the cut.
         """
@@ -265,7 +265,7 @@ class Walk:
         return spots
 
     def first_cut(self, c: Array) -> float:
-        """Return the distance from T that contains 95 % of the mass."""
+        """Return the distance from T within which 95 % of the mass lies."""
         distances, mass = np.abs(self.losses(c) - self.rows.threshold), self.rows.mass
         order = np.argsort(distances, kind="stable")
         reached = np.cumsum(mass[order])
@@ -277,7 +277,7 @@ class Walk:
 
 
 def _factor(hessian: Array, sizes: Array, damping: float) -> tuple[float, Curvature | None]:
-    """Return the damping with which a Hessian is positive definite, and the resulting curvature.
+    """Return the damping that makes a Hessian positive definite, and the resulting curvature.
 
     A coordinate of size 0 has no gradient, so any curvature leaves it unchanged.
     """

@@ -38,7 +38,7 @@ class Standard:
         return coef, (c[..., -1] if self.intercept else np.zeros(c.shape[:-1])) - (coef * self.mean).sum(axis=-1)
 
     def to_coordinates(self, coef: Array, intercept: Any) -> Array:
-        """Return the coordinates for coefficients and intercepts, as the inverse of :meth:`to_parameters`."""
+        """Return the coordinates for coefficients and intercepts (the inverse of :meth:`to_parameters`)."""
         last = np.asarray(intercept + (coef * self.mean).sum(axis=-1))[..., None]
         return np.concatenate([coef * self.scale, last], axis=-1) if self.intercept else coef * self.scale
 
@@ -47,7 +47,7 @@ class Standard:
         return np.append(alpha / self.scale**2, [alpha * penalize_intercept] * self.intercept)
 
     def scores(self, X: Array, c: Array) -> Array:
-        """Return scores (rows,), in single precision if X has it and it suffices within six scales of the mean."""
+        """Return scores (rows,), in the single precision of X if that suffices within six scales of the mean."""
         coef, intercept = self.to_parameters(c)
         if X.dtype == np.float32 and np.finfo(np.float32).eps * float(
             np.abs(coef) @ (np.abs(self.mean) + 6.0 * self.scale)

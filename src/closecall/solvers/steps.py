@@ -68,7 +68,7 @@ class Rows:
         return np.array([get_loss(loss).convex and get_aggregate(name).plain for loss, name in pairs], dtype=bool)
 
     def alike(self, start: Array) -> list[Array]:
-        """Return groups of rows with the same loss, fold and start (rows, coordinates), each in the order of alpha."""
+        """Return groups of rows with the same loss, fold and start (rows, coordinates), each in order of alpha."""
         groups: dict[Any, list[int]] = {}
         for row in np.lexsort((self.alpha, self.fold, self.loss)).tolist():
             groups.setdefault((self.loss[row], self.fold[row], start[row].tobytes()), []).append(row)
@@ -98,7 +98,7 @@ def is_steep(loss: str) -> bool:
 
 
 def within_reach(length: Array | float, size: Array | float, total: Array | float) -> Array:
-    """Return factors that limit a step's change of the margins to their size or to 1, whichever is larger.
+    """Return factors that limit a step's change in the margins to their size or to 1, whichever is larger.
 
     Sizes are root mean squares. The estimate kappa is too small for k outliers, and if their slopes are unbounded, each
     step would be longer than the last. Limited steps go back and forth instead, and eta is halved.
@@ -122,7 +122,7 @@ def close_window(net: Any, path: Any, size: Any, total: Any, tol: float) -> tupl
 
 
 def schedule_table(rows: Rows, totals: Array, steps: int) -> tuple[Array, Array]:
-    """Return a table of k up to the last third (steps, rows), or for one step if no row decays, and which rows do."""
+    """Return a table of k up to the last third (steps, rows), with one step if no row decays, and which rows decay."""
     decays = np.array([get_aggregate(name).decays for name in rows.aggregate], dtype=bool)
     last = first_final_step(steps) if decays.any() else 0
     table = np.broadcast_to(rows.k, (last + 1, len(rows))).copy()

@@ -3,14 +3,14 @@
 Notation: c are the masses, s the weights of ``close`` (summing to k), l the losses, T = l(0), and M the constant of
 the paper's definition of the close-k loss (section "Close-k Aggregate Loss"),
 
-    L = sum(s * l) + M * sum((c - s) * [m <= 0]),
+    L = sum(s * l) + M * sum((c - s) * [m <= 0]).
 
-where M is the same for all parameters compared and is at least T and at least the largest loss that occurs. With the
+M is the same for all parameters compared, and is at least T and at least the largest loss that occurs. With the
 misclassified mass E = sum(c * [m <= 0]), all bounds follow from the identity
 
-    L / M - E = sum(s * (l / M - [m <= 0])),
+    L / M - E = sum(s * (l / M - [m <= 0])).
 
-in which T <= l <= M for a misclassified example and 0 <= l < T for a correctly classified one.
+Here T <= l <= M for a misclassified example and 0 <= l < T for a correctly classified one.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def log_growth(vc: int, samples: int) -> float:
     (16, 32)
     """
     if vc < 0 or samples < 1:
-        raise ValueError(f"a VC dimension >= 0 and at least one sample are needed, not vc={vc!r}, samples={samples!r}")
+        raise ValueError(f"vc must be >= 0 and samples must be >= 1, not vc={vc!r} and samples={samples!r}")
     i = np.arange(min(vc, samples) + 1)
     return float(logsumexp(gammaln(samples + 1) - gammaln(i + 1) - gammaln(samples - i + 1)))
 
@@ -126,9 +126,9 @@ def risk_bound(training_risk: float, samples: int, vc: int, delta: float) -> flo
     Vapnik and Chervonenkis's relative deviation inequality is P(sup (R - r) / sqrt(R) > e) <= 4 S(2n) exp(-n e^2 / 4),
     where R is the risk, r the training risk and S the growth function. Together with Sauer's lemma, it gives
 
-        R <= r + 2 sqrt(r h) + 4 h,   h = (log sum(binomial(2n, i) for i = 0..vc) + log(4 / delta)) / n,
+        R <= r + 2 sqrt(r h) + 4 h,   h = (log sum(binomial(2n, i) for i = 0..vc) + log(4 / delta)) / n.
 
-    which is Corollary 5.2 of Boucheron, Bousquet and Lugosi (2005) with its constants. The n examples are independent
+    This is Corollary 5.2 of Boucheron, Bousquet and Lugosi (2005) with its constants. The n examples are independent
     draws of mass one. Linear classifiers on d features with an intercept have vc = d + 1.
 
     Examples

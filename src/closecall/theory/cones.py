@@ -16,7 +16,7 @@ Pairs of undecided examples raise the bound: if no theta of the cone is right on
 error. Only pairs that a good classifier orders wrongly are used, and each example belongs to at most one pair
 (:func:`matched`). On the data sets of docs/results/beyond-exact.md, the pairs halve the number of cones.
 
-A cone is split on an edge that is long and whose ends disagree about much undecided mass, at the mean position where
+A cone is split on a long edge whose ends disagree about a large undecided mass, at the mean position where
 the sign changes. If only the mass were considered, a few edges might be split forever while the others stay long. For
 300 normally distributed examples with three features, a sixth of them misclassified, ten thousand cones are needed,
 whereas enumeration checks 300 ** 3 positions.
@@ -148,7 +148,7 @@ def matched(vectors: Array, slopes: Array) -> Array:
 
 
 def _shared(cones: _Cones, patterns: Array, partner: Array) -> Array:
-    """Return what pairs of undecided examples add to the bounds (cones,): the smaller mass if both cannot be right."""
+    """Return the mass (cones,) that undecided pairs add to the bounds: the smaller one if both cannot be right."""
     dimensions, count = cones.rays.shape[1], len(cones.wrong)
     undecided = np.flatnonzero((patterns > 0) & (patterns < (1 << dimensions) - 1) & (partner[cones.example] >= 0))
     place = np.full((count, len(partner)), -1, dtype=np.int32)

@@ -69,7 +69,7 @@ def densest_hemisphere(vectors: Array, weights: Array, tolerance: float) -> tupl
 
 
 def _modulo(vectors: Array, pivots: Array, tolerance: float) -> tuple[Array, Array, Array]:
-    """Return vectors modulo each pivot (pivots, dimensions - 1, samples), which vanish, and products with the pivot."""
+    """Return vectors modulo each pivot, a mask of those that vanish, and the products of vectors with each pivot."""
     dimensions = vectors.shape[1]
     lead = np.abs(pivots).argmax(axis=1)
     others = (lead[:, None] + np.arange(1, dimensions)) % dimensions

@@ -91,7 +91,8 @@ def minimum_errors(
         start = np.asarray(start, dtype=float).ravel()
         if start.shape != (features := task.X.shape[1],) or not np.isfinite(start).all():
             raise ValueError(
-                f"start must be finite and have shape ({features},), one slope for each feature; it has {start.shape}"
+                f"start must be finite and have shape ({features},), one slope for each feature; "
+                f"it has shape {start.shape}"
             )
         best.judge(start)
     lower_bound = task.unavoidable + (_METHODS[method](task, best, time_limit) if task.weights.size else 0.0)

@@ -84,7 +84,7 @@ def _bounded(batches: Iterator[Any], what: str, limit: int, whole: bool) -> Iter
     for batch in batches:
         size = (size if whole else 0) + sum(map(_plain_bytes, batch.columns))
         if size > limit:
-            raise DataError(f"{what} holds more than {limit} bytes unpacked; refused")
+            raise DataError(f"{what} needs more than the {limit} bytes allowed when unpacked")
         yield batch
 
 

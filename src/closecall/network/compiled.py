@@ -19,7 +19,7 @@ from .data import Data
 from .layers import Shape
 from .paths import Path, Settings
 
-#: Losses and aggregates that the kernel supports, by their functions: a user may give a name to another function.
+#: Losses and aggregates that the kernel supports, keyed by function, because users may register the names again.
 LOSSES = {get_loss(name).value: number for number, name in enumerate(("logistic", "hinge"))}
 _KINDS = {"average": 0, "close": 1, "atk": 2, "maximal": 2, "top": 3, "ranked_range": 4, "trimmed": 4}
 KINDS = {get_aggregate(name).weigh: number for name, number in _KINDS.items()}

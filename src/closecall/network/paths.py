@@ -15,7 +15,7 @@ from ..objective import Problem
 from ..schedules import decay, first_final_step, last_convex_step
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's usual constants
-#: Aggregates that equal the average if they select everything, by their functions: users may register new names.
+#: Aggregates that equal the average if they select everything, keyed by function, because users may register new names.
 _ALL_IS_AVERAGE = {get_aggregate(name).weigh for name in ("atk", "close")}
 
 

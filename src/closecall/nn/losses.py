@@ -67,7 +67,7 @@ def margins(logits: Tensor, targets: Tensor) -> Tensor:
         One logit for each target, or one for each class in dimension 1, as in torch's ``cross_entropy``. A single logit
         may have an additional dimension of size 1, which is dimension 1 or the last.
     targets : tensor (samples, ...)
-        With one logit: 0 and 1, or -1 and +1. With classes: integers 0..classes-1.
+        With one logit, the values are 0 and 1, or -1 and +1. With classes, they are integers 0..classes-1.
 
     Returns
     -------
@@ -117,8 +117,9 @@ def logit_losses(
     | ``top_two_logistic``, ``top_two_focal``, ... | refused | any margin loss of the top-two margin |
     | ``hinge``, ``squared_hinge``, ``ramp``, ``modified_huber``, ``sigmoid`` | of the margin | of the top-two margin |
 
-    The logistic loss of the top-two margin is below cross-entropy, which counts all other classes. With a logit for
-    each class, ``logistic`` and ``focal`` still refer to the top-two margin; a warning names the alternatives.
+    The logistic loss of the top-two margin is smaller than cross-entropy, which takes all other classes into account.
+    With a logit for each class, ``logistic`` and ``focal`` still refer to the top-two margin; a warning names the
+    alternatives.
 
     On the boundary, the value of a softmax loss depends on the other classes, and class weights and label smoothing
     change the value of any loss. Close calls are therefore determined only by the margin loss of the (top-two) margin,

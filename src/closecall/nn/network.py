@@ -54,8 +54,8 @@ def train_grid(
     device : str or torch.device
     dtype : torch.dtype
     options : dict
-        The same as for :func:`closecall.network.train_grid`. With ``validation``, a block of networks stops when none
-        of them has improved for ``patience`` steps.
+        The same as for :func:`closecall.network.train_grid`. With ``validation``, a block stops when none of its
+        networks has improved for ``patience`` steps.
 
     Returns
     -------
@@ -113,7 +113,7 @@ class Tensors:
 class TorchTrainer:
     """A trainer for networks on a device; the networks of a block share a loss and an aggregate.
 
-    It has the methods of :class:`closecall.network.grid.KernelTrainer`.
+    It has the same methods as :class:`closecall.network.grid.KernelTrainer`.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ class Plan(NamedTuple):
             raise ValueError(f"reduction={self.reduction!r} is not known; choose one of: mean, sum, none")
 
     def counts(self, total: float) -> tuple[float, float]:
-        """Return k and m as masses, at the current step of their schedules, for a total mass."""
+        """Return k and m as masses, at the current step of their schedules, for a given total mass."""
         takes = () if self.name in OWN_WEIGHTS else get_aggregate(self.name).takes
         k = limited(self.k, total, 1) if "k" in takes else float(total)
         m = limited(0 if self.m is None else self.m, total, 0) if "m" in takes else 0.0
@@ -134,7 +134,7 @@ class Batch(NamedTuple):
 
 
 def check_batch(batch: Batch, *, allow_empty: bool = False) -> Batch:
-    """Return the batch, with losses in at least float32; raise an error if it is not a batch of losses."""
+    """Return the batch, with losses in float32 or float64; raise an error if it is not a batch of losses."""
     losses = batch.losses
     if not isinstance(losses, Tensor):
         raise TypeError(f"losses must be a tensor, not {type(losses).__name__}")

@@ -189,8 +189,8 @@ class Tilted(Reducer):
     Parameters
     ----------
     t : float
-        With t > 0, large losses count more. With t < 0, they count less, which suits data with outliers. With t = 0,
-        the loss is the average.
+        With t > 0, large losses count more. With t < 0, large losses count less, which suits data with outliers. With
+        t = 0, the loss is the average.
     dim, nonfinite, reduction, group
         The same as for every :class:`Reducer`. The sum is n times the mean.
 

@@ -168,7 +168,7 @@ class CountSchedule:
         return {"last_step": self.last_step, "total_steps": self.total_steps}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Resume from a saved position; the length does not change."""
+        """Resume from a saved position; the length of the schedule does not change."""
         missing = {"last_step", "total_steps"} - set(state)
         if missing:
             raise ValueError(f"this is not a {type(self).__name__} state: {', '.join(sorted(missing))} missing")

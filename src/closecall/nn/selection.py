@@ -80,7 +80,7 @@ torch.library.register_vmap("closecall::cut", _vmap_cut, lib=_LIBRARY)
 
 
 def require(valid: Tensor, message: str) -> None:
-    """Raise ``ValueError(message)`` unless valid; on accelerators and in traced code nothing is checked."""
+    """Raise ``ValueError(message)`` unless ``valid``; on accelerators and in traced code nothing is checked."""
     if valid.device.type != "cpu" or torch.compiler.is_compiling():
         return
     try:

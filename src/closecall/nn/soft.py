@@ -1,15 +1,15 @@
 """Soft selection: weights that change smoothly with the losses, for a smooth objective.
 
-The sum of the k largest losses is the maximum of ``w . l`` over weights between 0 and the mass that sum to k. Adding
-the entropy of the weights, times the temperature, makes the maximum a smooth convex function of the losses. Its
-gradient is the weights
+The sum of the k largest losses is the maximum of ``w . l`` over weights that lie between 0 and the mass and sum to k.
+Adding the entropy of the weights, times the temperature, makes the maximum a smooth convex function of the losses. Its
+gradient is the vector of weights
 
     w_i = mass_i * sigmoid((l_i - nu) / temperature),    with nu such that they sum to k,
 
 and its value exceeds ``w . l`` by the entropy term, so value and gradient are consistent. As the temperature falls, the
-value tends to the hard aggregate; the difference is at most ``n * log(2) * temperature``. Ranges and trimmed losses are
-differences of such maxima. Close calls have the weights ``sigmoid((nu - closeness) / temperature)``, held fixed as in
-the hard case.
+value tends to that of the hard aggregate; the difference is at most ``n * log(2) * temperature``. Ranges and trimmed
+losses are differences of such maxima. Close calls have the weights ``sigmoid((nu - closeness) / temperature)``, held
+fixed as in the hard case.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""The cost of a fit over partitions, by rows and workers: passes, tasks, seconds, returned bytes and memory.
+r"""The cost of a fit over partitions by number of rows and workers: passes, tasks, seconds, bytes returned, memory.
 
     python benchmarks/cluster.py --rows 100000 1000000 --folder /tmp/rows --workers 1 2
     python benchmarks/cluster.py --rows 10000000 100000000 --folder /tmp/rows --how parquet --workers 1 --fit close-k \
@@ -45,7 +45,7 @@ def draw(seed: Any, rows: int, outliers: float, far: float = 3.0) -> tuple[np.nd
 
 
 def write(folder: Path, rows: int) -> Path:
-    """Write a folder of Parquet files with the given number of rows in total, except for files that exist."""
+    """Write a folder of Parquet files with the given number of rows in total; existing files are kept."""
     import pyarrow
     import pyarrow.parquet
 
@@ -120,7 +120,7 @@ def run(folder: Path, rows: int, how: str, workers: int, close: bool, scratch: s
 
 
 def keep(found: dict[str, Any]) -> None:
-    """Replace the line in the file that belongs to the same fit."""
+    """Replace the line of the CSV file that describes the same fit."""
     same = ("how", "workers", "fit", "rows", "alpha")
     lines = list(csv.DictReader(COSTS.read_text().splitlines()))
     new = {name: str(found[name]) for name in HEADER}

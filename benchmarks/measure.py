@@ -1,4 +1,4 @@
-"""Shared code of the benchmarks: timings in turns, and the processor time and memory of a process and its children."""
+"""Shared code of the benchmarks: paired timings, and the processor time and memory of a process and its children."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Works = Mapping[str, tuple[int, Callable[[], object]]]
 
 
 def race(title: str, works: Works, rounds: int) -> None:
-    """Print the processor milliseconds for each problem, and the median of the paired ratios to the first one.
+    """Print the processor time per problem in milliseconds, and the median of the paired ratios to the first entry.
 
-    The candidates are timed in turns, so that other load on the machine affects all of them.
+    The candidates are timed alternately, so that other load on the machine affects all of them.
     """
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):

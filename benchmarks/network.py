@@ -1,4 +1,4 @@
-"""The paper's network, for each problem in the grid of one split: the compiled grid compared with torch in blocks.
+"""The training time of the paper's network for each problem of a grid: compiled code compared with torch in blocks.
 
 python benchmarks/network.py [STEPS]
 """

@@ -1,4 +1,4 @@
-"""The time of the batched solver for each problem in the grid of one split, compared with scikit-learn's averages.
+"""The time of the batched solver for each problem in the grid of one split, compared with scikit-learn.
 
 CLOSECALL_DATA=... python benchmarks/solver.py [monk3 phoneme spambase adult]
 """

@@ -53,7 +53,7 @@ def forward_and_backward(size: int, rounds: int) -> None:
 
 
 def agreement(memory_size: int | None, learning_rate: float, batch: int, samples: int = 2048) -> float:
-    """Return the Jaccard index of the examples selected in mini-batches and those from all data, over three epochs."""
+    """Return the Jaccard index between the selections in mini-batches and those from all data, over three epochs."""
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(samples, 10, generator=generator)
     targets = (inputs[:, 0] + 0.7 * torch.randn(samples, generator=generator) > 0).float()

@@ -2,7 +2,7 @@
 
 Outliers are added to the breast cancer set (wdbc) far beyond the other class, as in the paper's Figure 5: 10 x2 - 9 x1
 with the label of x1, in proportion to the parts of each split (50/25/25). Alpha and k are chosen on the validation
-part, from the same grid for every method. The curves are mean test accuracies over 5 splits.
+part, from the same grid for every method. The curves show mean test accuracies over 5 splits.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Which examples have weight.
 
 An aggregate gives each example a weight. The picture shows forty examples in the order of their logistic loss; large
-dots mark those that get weight if k = 10. Average top-k selects the largest losses, whereas close-k selects those
+dots mark those that receive weight if k = 10. Average top-k selects the largest losses, whereas close-k selects those
 nearest to log 2, the loss on the boundary.
 """
 

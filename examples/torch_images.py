@@ -1,4 +1,4 @@
-"""Imbalanced images and a small CNN: comparison of the mean and close-k.
+"""Imbalanced images and a small CNN: a comparison of the mean and close-k.
 
 The data are synthetic colour images in CIFAR's layout (3 x 16 x 16): four kinds of stripes in noise, each half as
 frequent as the previous one. The program prints the accuracy over all test images and over those of the rarest kind;

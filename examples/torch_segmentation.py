@@ -1,4 +1,4 @@
-"""Segmentation of rare pixels: comparison of online hard example mining in each image with the mean.
+"""Segmentation of rare pixels: a comparison of online hard example mining in each image with the mean.
 
 The generated images contain small discs in noise, about one pixel in a hundred; the borders of the images are not
 labelled. A pixel is hard if the probability of its true class is below 0.7; at least 32 pixels per image count as hard.
@@ -37,7 +37,7 @@ def make_images(seed: int) -> tuple[Tensor, Tensor]:
 
 
 def losses(group: Any) -> dict[str, AggregateLoss]:
-    """Return the two losses; a group of processes selects and averages over its joint batch."""
+    """Return the two losses; in a group of processes, both select and average over the joint batch."""
     return {
         "mean": AverageLoss("cross_entropy", ignore_index=IGNORED, group=group),
         "hard pixels by image": AverageTopKLoss(

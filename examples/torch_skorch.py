@@ -17,7 +17,7 @@ EPOCHS = 15
 
 
 def main() -> dict[str, float]:
-    """Return the cross-validated accuracies with half of each batch and with all of it."""
+    """Return the cross-validated accuracies if the loss uses half of each batch, and if it uses all of it."""
     X, y = make_moons(400, noise=0.25, random_state=0)
     X = X.astype(np.float32)
     scores = {}

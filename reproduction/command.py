@@ -52,14 +52,15 @@ def reproduce(
         str | None, typer.Option(help=f"Suite to use instead of the target's own: {', '.join(SUITES)}.")
     ] = None,
     datasets: Annotated[
-        str, typer.Option(help="Only these data sets, separated by commas: names, source:name or files.")
+        str, typer.Option(help="Data sets to use, separated by commas: names, source:name or files.")
     ] = "",
     splits: Annotated[
         int | None,
         typer.Option(help=f"Random splits of each data set: {SPLITS}, or {plan.TRIAL_SPLITS} for the embedded suite."),
     ] = None,
     max_iter: Annotated[
-        int | None, typer.Option(help=f"Steps: {plan.MAX_ITER} or the target's own; {plan.NETWORK_STEPS} for networks.")
+        int | None,
+        typer.Option(help=f"Number of steps: {plan.MAX_ITER} or the target's own; {plan.NETWORK_STEPS} for networks."),
     ] = None,
     protocol: Annotated[str, typer.Option(help="paper, sound or both (default).")] = "",
     models: Annotated[str, typer.Option(help="linear, network or linear,network.")] = "linear",

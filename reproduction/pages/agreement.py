@@ -45,7 +45,7 @@ def proportions_test(wins: int, total: int, published: float, published_total: i
 
 
 def pair_agreement(scores: Scores, published: PairTable) -> list[Row]:
-    """Return each cell of a square table with its published value, for both losses; Holm's correction is over all."""
+    """Return each cell of a square table with its published value, for both losses; Holm's correction covers both."""
     rows: list[Row] = []
     for loss in LOSSES:
         for record in pair_table(scores, loss, published.criterion, published).records:
@@ -63,7 +63,7 @@ def pair_agreement(scores: Scores, published: PairTable) -> list[Row]:
 
 
 def error_agreement(scores: Scores) -> list[Row]:
-    """Return each error of Table 3 with its published value, for both losses; Holm's correction is over all."""
+    """Return each error of Table 3 with its published value, for both losses; Holm's correction covers both."""
     rows: list[Row] = []
     for loss in LOSSES:
         errors = 100 * (1 - scores.test(loss))
@@ -116,7 +116,7 @@ def agreement_summary(rows: Sequence[Row]) -> Table:
 
 
 def disagreement_table(rows: Sequence[Row], table: str, protocol: str) -> Table:
-    """Return the cells of a table that disagree, largest first; a star marks those that Holm's correction leaves."""
+    """Return the cells of a table that disagree, largest first; a star marks those left after Holm's correction."""
     mine = [row for row in rows if (row["table"], row["protocol"]) == (table, protocol)]
     apart = sorted((row for row in mine if row["p"] < SIGNIFICANCE), key=lambda row: -abs(row["z"]))
     heading = f"{_name(table)}, {protocol} protocol: {len(apart)} of {len(mine)} cells differ"

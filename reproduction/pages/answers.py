@@ -22,7 +22,7 @@ _WORDS = {"significant": "significantly better", "points": "at least two points 
 
 
 def answer(name: str, sections: Sequence[Section], first: Sequence[Row]) -> str:
-    """Return the answer for a target's page from its sections and the headline's rows, or an empty text."""
+    """Return the answer for a target's page from its sections and the headline's rows, or an empty string."""
     if name in _CRITERIA:
         return _pairs(sections[0].suite.split(" and ")[0], _CRITERIA[name], first)
     if name == "table3":

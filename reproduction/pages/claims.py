@@ -72,7 +72,7 @@ def _value(common: str, cell: str, folder: Path) -> str:
     rows = [row for row in _rows(folder / file, (folder / file).stat().st_mtime_ns) if where.items() <= row.items()]
     values = {row[column] for row in rows}
     if len(values) != 1:
-        raise ValueError(f"{cell!r} of {common!r} names {len(rows)} rows with {len(values)} values, not one")
+        raise ValueError(f"{cell!r} of {common!r} has {len(values)} values in {len(rows)} rows; one is needed")
     value = values.pop()
     return format(int(value) if spec == "d" else float(value), spec)
 

@@ -66,7 +66,7 @@ def majority(size: Size, contamination: str, level: int) -> float:
 
 
 def simulation_table(stem: str, records: list[Row], loss: str, note: str) -> Table:
-    """Return the accuracies of the five methods at every level, and of always predicting the larger class."""
+    """Return the accuracy of each method at every level, and that of always predicting the larger class."""
     mine = [record for record in records if record["loss"] == loss]
     rows = []
     for name, level in dict.fromkeys((record["contamination"], record["level"]) for record in mine):

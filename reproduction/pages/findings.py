@@ -271,7 +271,7 @@ def shortfalls(rows: Sequence[Row]) -> list[str]:
 
 
 def readme_block(folder: Path) -> str:
-    """Return the README's table from ``headline.csv``: linear models on PMLB, each protocol by its own test."""
+    """Return the README's table from ``headline.csv``: linear models on PMLB, with each protocol's own test."""
     lines = ["| Protocol and test | Loss | Better on | Worse on | Paper |", "|---|---|---|---|---|"]
     rows = csv_rows(folder / HEADLINE)
     for pair in outcomes(rows, suite="pmlb94", model="linear", criterion="significant"):

@@ -163,7 +163,7 @@ def _sentence(record: Row) -> Iterator[str]:
     found = f"{record['errors']} of {record['rows']}"
     if record["method"] == EXACT:
         proven = record["bound"] >= record["errors"]
-        state = "proven." if proven else f"not proven to be the least; it is at least {record['bound']}."
+        state = "proven." if proven else f"not proven; the lower bound is {record['bound']}."
         yield f"{record['set']}: the minimum, {found}, is {state}"
     if record["published"] is None or abs(record["difference"]) <= 0.05 + 1e-9:
         return

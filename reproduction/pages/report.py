@@ -75,7 +75,7 @@ _PARTS = {
 
 
 def first_of(charts: Iterable[Chart]) -> Chart | None:
-    """Return the opening picture; like the first numbers, it is for the sound protocol if possible."""
+    """Return the opening picture; like the first numbers, it shows the sound protocol if possible."""
     gains = [chart for chart in charts if chart.caption.startswith(FIRST)]
     return min(gains, key=lambda chart: "sound protocol" not in chart.caption, default=None)
 

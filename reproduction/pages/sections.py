@@ -237,7 +237,8 @@ def _figure5(section: Section, archive: Archive) -> None:
                 stem = f"figure5-{title(size.name)}-{protocol}-{model}"
                 caption = said("caption.figure5", name=title(size.name), model=model, protocol=protocol)
                 section.draw(stem, figures.simulations(records), caption)
-                note = f"{len({cell.split for cell in chosen})} splits, {chosen[0].max_iter} steps."
+                count = len({cell.split for cell in chosen})
+                note = f"The numbers are for {count} splits and {chosen[0].max_iter} steps."
                 section.tables.append(simulation_gains(stem, records))
                 section.tables += [simulation_table(stem, records, loss, note) for loss in LOSSES]
 

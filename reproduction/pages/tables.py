@@ -48,7 +48,7 @@ def _table(
     kind: str, heading: str, scores: Scores, loss: str, columns: Mapping[str, Column], records: Sequence[Row],
     notes: Sequence[str] = (), rows: Sequence[tuple[str, ...]] | None = None,
 ) -> Table:  # fmt: skip
-    """Return a table for one loss, named in its title, heading and records; ``rows`` have one cell for each method."""
+    """Return a table for one loss, which its title, heading and records state; each row has one cell per method."""
     name = f"{kind}-{scores.protocol}-{scores.model}-{loss}"
     where = f"{scores.model}, {loss}, {scores.protocol} protocol"
     placed = [scores.where(loss) | record for record in records]
@@ -107,7 +107,7 @@ def _beside(ours: float, theirs: float) -> str:
 def error_table(scores: Scores, loss: str, *, published: bool = False) -> Table:
     """Return the mean test errors in percent, as in Table 3; a star marks a significant difference from ``average``.
 
-    With ``published``, each data set of Table 3 has two more lines, the paper's errors and the differences, and a plus
+    With ``published``, each data set of Table 3 has two more lines, the paper's errors and the differences. A plus
     marks a significant difference between close decay and ``atk``, about which the paper makes a claim.
     """
     pairs = scores.pairs(loss) if len(scores.datasets) else {}
@@ -176,7 +176,7 @@ def gain_table(scores: Scores, loss: str) -> Table:
         "data set": "{dataset}", "average": "{average:.2f}", "close decay": "{close_decay:.2f}", "gain": "{gain:+.2f}",
         "p": lambda record: p_value(record["p"]),
     }  # fmt: skip
-    note = f"Accuracies are means in percent, gains are in points, and p is that of the protocol's test{corrected}."
+    note = f"Accuracies are means in percent, gains are in points, and p is from the protocol's test{corrected}."
     return _table("gains", "Close decay against average", scores, loss, columns, records, [note])
 
 

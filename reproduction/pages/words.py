@@ -16,7 +16,7 @@ def said(name: str, /, **values: Any) -> str:
     Examples
     --------
     >>> said("answer.ranges", pairs=8, named="atk on 3")
-    'The method with the lowest test error, over 8 combinations of a data set and a loss, is atk on 3.'
+    'Over 8 combinations of a data set and a loss, the lowest test error comes from atk on 3.'
     """
     section, _, key = name.partition(".")
     return " ".join(_WORDS[section][key].split()).format_map(values)

@@ -21,7 +21,7 @@ from closecall.table.read.encode import encoded, mean_of
 def plan_of(column: Array, nominal: bool) -> tuple[float, Array | None]:
     """Return the value for missing cells, and the codes that get their own column (None for numbers).
 
-    A missing number becomes the mean, and a missing code the most frequent one (the first of several). With two codes,
+    A missing number becomes the mean, and a missing code the most frequent one (the first if tied). With two codes,
     a second column would only be the complement of the first.
 
     Examples
@@ -76,13 +76,13 @@ class Dataset:
     def _fault(self) -> str | None:
         X, y = self.X, self.y
         if X.ndim != 2 or y.shape != X.shape[:1]:
-            return f"X of shape {X.shape} and y of shape {y.shape} do not match: use (samples, features), (samples,)"
+            return f"X of shape {X.shape} and y of shape {y.shape} do not match: use (n, features) and (n,)"
         if not X.shape[0]:
             return "it has no rows"
         if not X.shape[1]:
             return "it has no features apart from the target"
         if len(self.feature_names) != X.shape[1] or len(self.categories) != X.shape[1]:
-            return f"{len(self.feature_names)} names and {len(self.categories)} types for {X.shape[1]} features"
+            return f"got {len(self.feature_names)} names and {len(self.categories)} types for {X.shape[1]} features"
         if np.isinf(X).any():
             return f"infinite values in {self._where(np.isinf(X))}; remove them or mark them as missing"
         limits = [np.inf if values is None else len(values) for values in self.categories]
@@ -117,7 +117,7 @@ class Dataset:
             shown = ", ".join(map(repr, self.classes[:5]))
             raise DataError(
                 f"data set {self.name!r} has {len(self.classes)} classes ({shown}{', ...' * (len(self.classes) > 5)}); "
-                "the protocols are binary: choose two classes or merge them first"
+                "the protocols are binary: choose two classes or merge classes first"
             )
         return np.where(self.y == 1, 1.0, -1.0)
 

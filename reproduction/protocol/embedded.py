@@ -28,12 +28,12 @@ def _rng(name: str) -> np.random.Generator:
 
 
 def _grid(*sizes: int) -> Array:
-    """Return every combination of codes 0..size-1, shape (product of sizes, len(sizes))."""
+    """Return every combination of codes 0..size-1, as an array (product of sizes, len(sizes))."""
     return np.array(list(itertools.product(*map(range, sizes))))
 
 
 def _with_draw(X: Array, y: Array, count: int, rng: np.random.Generator, flips: int = 0) -> tuple[Array, Array]:
-    """Return all points, then ``count`` of them drawn without replacement; ``flips`` of those have the other label."""
+    """Return all points, then ``count`` drawn without replacement, of which ``flips`` have the other label."""
     rows = rng.choice(len(X), count, replace=False)
     labels = y[rows].copy()
     labels[:flips] ^= 1
@@ -104,7 +104,7 @@ def _mux6() -> tuple[Array, Array]:
 
 
 def _corral() -> tuple[Array, Array]:
-    """Return five copies of 32 rows; the last bit is the class in three of them, and in 24 rows of the fifth."""
+    """Return five copies of 32 rows; the last bit is the class in three copies and in 24 rows of the fifth."""
     bits = _grid(*[2] * 5)
     y = (bits[:, 0] & bits[:, 1]) | (bits[:, 2] & bits[:, 3])
     wrong = np.isin(np.arange(32), _rng("corral").choice(32, 8, replace=False)).astype(int)

@@ -81,7 +81,7 @@ def read_table(path: Path, target: str, nominal: Collection[str] = (), packed: b
 def from_frame(
     frame: Any, target: str, *, name: str, source: str, version: str, nominal: Collection[str] = ()
 ) -> Dataset:
-    """Convert a pandas frame to a `Dataset`; columns in ``nominal`` and those without numbers are nominal."""
+    """Convert a pandas frame to a `Dataset`; columns in ``nominal`` and those that are not numeric are nominal."""
     pd = need_pandas()
     if target not in frame.columns:
         shown = ", ".join(map(repr, map(str, frame.columns[:8]))) + (", ..." if frame.shape[1] > 8 else "")

@@ -1,4 +1,4 @@
-"""The grid: the k and alpha that are tried, the results of each, and the row that validation chooses."""
+"""The grid: the values of k and alpha that are tried, their results, and the row that validation chooses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALPHAS = tuple(10.0**exponent for exponent in range(-5, 6))
 
 
 def k_grid(n: int) -> tuple[int, ...]:
-    """Return the paper's k: powers of ten from 10 up to n, and n itself; if n is below ten, only n.
+    """Return the paper's values of k: powers of ten from 10 up to n, and n itself; if n is below ten, only n.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def rows_of(problems: list[Problem]) -> Array:
 
 
 def score_linear(rows: Array, coef: Array, intercept: Array, division: Division) -> None:
-    """Fill in the number of examples in each part that every linear classifier predicts correctly (margin > 0).
+    """Fill in the number of examples in each part that each linear classifier predicts correctly (margin > 0).
 
     ``rows`` (problems,) are of dtype ROW; ``coef`` is (problems, features), and ``intercept`` is (problems,).
     """

@@ -1,4 +1,4 @@
-"""Targets, which can be requested, and cells, the units of computation of a request.
+"""Targets, which can be requested, and cells, the units into which their computation is divided.
 
 A cell is one (data set, split, model, protocol), which takes one long batched solve. Its key is a hash of everything
 that determines its result. To resume a run, the finished keys are removed from the requested ones; a different data
@@ -112,7 +112,7 @@ class Task:
 
 
 def predicted_cost(cell: Cell, rows: int, features: int) -> float:
-    """Return a rough estimate of the seconds that a cell takes on one core, to order the cells and to predict the end.
+    """Return a rough estimate of a cell's seconds on one core, for ordering cells and predicting the end of a run.
 
     The estimate was fitted by eye to cells of six data sets (80 to 2700 training rows, 5 to 168 features) on one core
     of a two-core AVX2 machine. Each step of each problem costs 2.5 microseconds and, for each training row, 5.4

@@ -53,7 +53,7 @@ def http_get(url: str) -> bytes | None:
 
 
 def fetch_pmlb(name: str, place: Path) -> None:
-    """Download a PMLB set (by its name of 2017, or its current one if not among the 94) and save it as ``place``."""
+    """Download a PMLB set (by its 2017 name, or its current one if not among the 94) and save it as ``place``."""
     what = f"PMLB's {name!r}"
     if name in PMLB_GONE:
         history = f"{name}.tsv.gz from the history of the PMLB repository before August 2020"

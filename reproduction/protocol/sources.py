@@ -95,10 +95,10 @@ def load_dataset(
     """Load a data set by name or path; with ``download``, a missing PMLB or OpenML set is downloaded.
 
     A name is ``monk3`` (embedded sets first, then PMLB, Fan et al.'s, OpenML100's), ``pmlb:monk3``, ``openml:31``
-    (OpenML's data set id), ``openml100:31`` (a task of the suite, by id or name), ``fan8:splice3175``, or a CSV, TSV or
-    Parquet file (also ``.gz``). ``target`` names the target column of a file; the default is the column named target,
-    class, label or y, or else the last one. ``DataError``, a ``ValueError``, states why a set cannot be used; its
-    subclass ``NotAtHandError`` states that it is not on this machine and cannot be fetched.
+    (OpenML's data set id), ``openml100:31`` (a task of the suite, by id or name), ``fan8:splice3175``, or the path of a
+    CSV, TSV or Parquet file (also ``.gz``). ``target`` names the target column of a file; the default is the column
+    named target, class, label or y, or else the last one. ``DataError``, a ``ValueError``, states why a set cannot be
+    used; its subclass ``NotAtHandError`` states that it is not on this machine and cannot be fetched.
 
     Examples
     --------
@@ -242,7 +242,7 @@ def _load_fan8(name: str, directory: Path, download: bool) -> Dataset:
 
 def _load_file(name: str, target: str) -> Dataset:
     if not suffix_of(name):
-        raise DataError(f"{name}: unknown kind of file; give one of {', '.join(SEPARATORS)} (or with .gz)")
+        raise DataError(f"{name}: unknown kind of file; use {', '.join(SEPARATORS)} (.gz may follow)")
     title = Path(name).name.removesuffix(".gz").rpartition(".")[0] or Path(name).name
     return replace(from_sheet(read_file(name, target)), name=title)
 

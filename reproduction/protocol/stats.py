@@ -104,7 +104,7 @@ MANY = 30
 
 
 def mean_interval(values: Array) -> tuple[float, float, float]:
-    """Return a mean over data sets and its 95 % interval (bootstrap from :data:`MANY` values on, else Student's t).
+    """Return a mean over data sets and its 95 % interval: bootstrap for :data:`MANY` values or more, else Student's t.
 
     The seed is fixed, so the same numbers always give the same interval. The ends are NaN for a single value.
 

@@ -100,7 +100,7 @@ def jobs_of(campaign: Campaign) -> list[Job]:
 def _available(jobs: Sequence[Job], model: str = "") -> tuple[Available, Missing]:
     """Return the data sets that at least one job had, and those that no job had.
 
-    If a model is given, a set that all its jobs left out, for example because of its cost, is missing as well.
+    If a model is given, a set that all its jobs left out, for example because of its cost, counts as missing too.
     """
     sizes = {(size.suite, size.name): size for job in jobs for size in job.sizes}
     holes = {
@@ -206,7 +206,7 @@ def _starts(job: Job, model: str, protocol: str) -> str:
 
 
 def costs(campaign: Campaign) -> list[Row]:
-    """Return cells, core-hours, and median and longest seconds of a cell, for each (protocol, model) and for all."""
+    """Return cells, core-hours, and the median and longest time of a cell, for each (protocol, model) and for all."""
     groups: dict[tuple[str, str], list[float]] = {}
     for line in campaign.lines.values():
         groups.setdefault((line.cell.protocol, line.cell.model), []).append(line.record.seconds)

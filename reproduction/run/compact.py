@@ -131,7 +131,7 @@ def from_text(text: str, runs: int) -> Iterator[Line]:
     try:
         header = tuple(next(reader, ()))
         if header not in _HEADERS:
-            raise CompactError("line 1: the header is not one of a file of cells")
+            raise CompactError("line 1: this is not the header of a file of cells")
         for values in reader:
             if len(values) != len(header):
                 raise CompactError(f"line {reader.line_num}: {len(values)} values, not {len(header)}")

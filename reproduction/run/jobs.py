@@ -76,7 +76,7 @@ class Job:
         )
 
     def united(self, other: Job) -> Job:
-        """Return this job, extended by those data sets of an earlier job that it lacks."""
+        """Return this job, extended by the data sets that only an earlier job has."""
         mine = {(size.suite, size.name) for size in self.sizes}
         sizes = (*self.sizes, *(size for size in other.sizes if (size.suite, size.name) not in mine))
         names = {size.name for size in sizes}

@@ -1,7 +1,7 @@
 """The result store: one SQLite file that records each finished cell exactly once.
 
-Only the driver writes, in one transaction for each record, so if the driver is killed at any moment, every finished
-cell is complete and there are no others. Readers (status, report) can work at any time, because the file is in WAL
+Only the driver writes, in one transaction for each record, so if the driver is killed at any moment, the file contains
+exactly the finished cells, each complete. Readers (status, report) can work at any time, because the file is in WAL
 mode. A second driver is rejected. The lock is an exclusive transaction on another, empty database; the operating system
 releases it when the driver ends for any reason. Every record and run has a digest, so damage is detected when the store
 is opened.

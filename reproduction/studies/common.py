@@ -50,7 +50,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment: functions that run it, make a table of its results, and return the values for its page, if any."""
+    """An experiment: functions that run it, make a table of its results, and may return values for its page."""
 
     name: str
     run: Callable[[Settings], None]
@@ -115,7 +115,7 @@ def _plain(value: Any) -> Any:
 
 
 def with_enough(records: Sequence[Row], wanted: int) -> list[Row]:
-    """Return the records of data sets with at least ``wanted`` splits, or as many as three in four sets have.
+    """Return the records of data sets with at least ``wanted`` splits, or as many as three out of four sets have.
 
     Examples
     --------
@@ -147,7 +147,7 @@ def division(name: str, split: int) -> Division:
 
 
 def pmlb_sets(max_values: int, only: Sequence[str] | None = None, fewest_rows: int = 0) -> list[str]:
-    """Return the names of the available PMLB sets within these limits, smallest first."""
+    """Return the names of the available PMLB sets within the given limits, smallest first."""
     names = [name for name in available("pmlb94") if not only or title(name) in only]
     sizes = sorted((dataset(name).X.size, name) for name in names if len(dataset(name).y) >= fewest_rows)
     return [name for size, name in sizes if size <= max_values]

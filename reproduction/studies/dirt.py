@@ -185,7 +185,7 @@ def interval(values: Array) -> tuple[float, float, float]:
 
 
 def table(settings: Settings) -> list[Row]:
-    """Return a row for each kind and method over the sets, and write a table with every set."""
+    """Return a row for each contamination and method over all sets, and write a table with every set."""
     lines = common.with_enough(lines_of(settings, "dirt"), settings.splits)
     rows = []
     for kind in KINDS:

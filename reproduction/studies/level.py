@@ -115,7 +115,7 @@ def panel(rng: np.random.Generator, columns: int) -> Data:
 
 
 def crossed(rng: np.random.Generator, columns: int) -> Data:
-    """Return one row for each of twenty users and twenty items; both have effects, and both are groups."""
+    """Return one row for each pair of twenty users and twenty items; both have effects, and both are groups."""
     user, item = np.divmod(np.arange(400), 20)
     both = rng.normal(size=(20, columns + 1))[user] + rng.normal(size=(20, columns + 1))[item]
     both += 0.5 * rng.normal(size=both.shape)

@@ -1,4 +1,4 @@
-"""Is the guarded choice among any classifiers worth it? ``GuardedClassifierCV`` is run on PMLB sets and on noise."""
+"""Is a guarded choice among several classifiers worth it? ``GuardedClassifierCV`` is run on PMLB sets and on noise."""
 
 from __future__ import annotations
 

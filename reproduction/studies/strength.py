@@ -1,7 +1,7 @@
 """How strong a guard should be: the largest mean gain counts, but at most one set in a hundred may be a point worse.
 
 Gains are measured for the search and the referee on generated tables, clean and contaminated, and on half of the PMLB
-sets (if the SHA-256 of the set's name begins with an even byte). These splits are not used anywhere else. The pages
+sets (those with names whose SHA-256 hash begins with an even byte). These splits are not used anywhere else. The pages
 on the value of the guards use the other half. The table also shows how often a guard accepts pure noise, in the worst
 case of the level study.
 """

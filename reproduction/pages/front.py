@@ -57,7 +57,7 @@ def index_page(
     campaign: Campaign, sections: Sequence[Section], covered: Sequence[Row], agreement: Table, first: Sequence[Row],
     pages: Sequence[tuple[str, str, bool]],
 ) -> list[Block]:  # fmt: skip
-    """Return the page; ``first`` holds the headline's rows, ``pages`` the other pages as (file, title, generated)."""
+    """Return the page; ``first`` holds the headline's rows, and ``pages`` the other pages (file, title, generated)."""
     blocks: list[Block] = [Heading("Results", 1), *_opening(first, covered, pages)]
     for group, files in grouped([file for file, _, _ in pages]).items():
         titles = {file: name for file, name, _ in pages}

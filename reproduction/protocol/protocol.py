@@ -55,7 +55,7 @@ def _divide_paper(data: Dataset, streams: Streams, contamination: str, level: in
 
 
 def _divide_sound(data: Dataset, streams: Streams, contamination: str, level: int) -> Division:
-    """Divide by class, encode by the training part, contaminate each part, scale by the contaminated training part."""
+    """Split by class, encode by the training part, contaminate all, and scale by the contaminated training part."""
     signs = data.signs()
     rows = stratified(signs, streams("split"))
     X, y = list(data.encode(*rows)), [signs[part] for part in rows]

@@ -1,4 +1,4 @@
-"""The numbers printed in the paper, from ``published.toml``, and the denominators that their rounding reveals."""
+"""The numbers printed in the paper, from ``published.toml``, and the denominators implied by their rounding."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def not_at_hand(what: str, why: str, fetch: str, place: Path) -> NotAtHandError:
 
 
 def http_get(url: str) -> bytes | None:
-    """Return the content of an address, or None if there is none (404); raise ``OSError`` if it cannot be reached."""
+    """Return the content at an address, or None if there is none (404); raise ``OSError`` if it cannot be reached."""
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
             raw = read_bounded(answer, url, LIMIT)

@@ -1,6 +1,6 @@
 """The compact form of cells: one CSV line for each cell, with the rows that validation chose.
 
-A record holds the whole grid, about seven kilobytes. Tables and figures need only the row that validation chose for
+A record holds the whole grid in about seven kilobytes. Tables and figures need only the row that validation chose for
 each (loss, method). These rows take about a hundred bytes, in a file that any tool can read. Objectives are left out.
 """
 

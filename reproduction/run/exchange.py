@@ -1,4 +1,4 @@
-"""Export and import of stores as folders of compact files, so that finished cells can be shared and never run twice.
+"""Export and import of stores as folders of compact files, so that finished cells can be shared and need not run again.
 
 A folder holds files of cells (``*.csv.gz``, see :mod:`reproduction.run.compact`) and ``runs.json``: the requests, where
 they ran, the available data sets, and the number of cells in each file. The same store always gives the same bytes.
@@ -177,7 +177,7 @@ def _read_runs(content: dict[str, Any]) -> list[Run]:
 def import_folder(folder: Path, store: Store) -> tuple[int, int]:
     """Add all cells of a folder to a store, or none; return how many were added and how many it already had.
 
-    Cells already finished in the store stay as they are, compact or complete; failed ones are replaced.
+    Cells already finished in the store stay as they are, whether compact or complete; failed ones are replaced.
     """
     lines, runs, _ = read_folder(folder)
     done = store.done()

@@ -302,7 +302,7 @@ def _explain(error: Exception, path: Path) -> str:
 
 
 def _is_full(error: Exception, folder: Path) -> bool:
-    """Return whether a full or failing disk caused the error; SQLite does not report it for a new file."""
+    """Return whether a full or failing disk caused the error; SQLite does not report this for a new file."""
     if _code(error) != sqlite3.SQLITE_CANTOPEN:
         return _code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
     found = os.statvfs(folder) if hasattr(os, "statvfs") else None

@@ -123,7 +123,7 @@ def crossed(rng: np.random.Generator, columns: int) -> Data:
 
 
 def recognised(both: bool, rng: np.random.Generator, columns: int) -> Data:
-    """Return twenty rows for each of twenty members, which determine columns and label; times may be groups as well."""
+    """Return twenty rows for each of twenty members, which determine the columns and label; times may be groups too."""
     time, member = np.divmod(np.arange(400), 20)
     rows = rng.normal(size=(20, columns + 1))[member] + 0.3 * rng.normal(size=(400, columns + 1))
     groups = np.column_stack([time, member]) if both else member

@@ -1,8 +1,8 @@
-"""Partitions of the rows, their summary statistics, the coordinates shared by all of them, and folds by row hash.
+"""Partitions of the rows, their summary statistics, the coordinates that they share, and folds assigned by row hash.
 
 Coordinates refer to standardised columns, ``z = (x - mean) / scale``, with the intercept last. As in
-:class:`closecall.solvers.design.Design`, a row is stored as ``-y * z``. The product of the row and the coordinates is
-minus the margin, and the product of the row and minus the slope of the loss is the gradient.
+:class:`closecall.solvers.design.Design`, a row is stored as ``-y * z``. The product of a stored row and the coordinates
+is the negated margin. Multiplying a stored row by the negated slope of the loss gives the gradient.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..solvers.standard import Standard
 
 @dataclass(frozen=True)
 class Block:
-    """A partition: One partition: X (rows, features) in float32 or float64, and labels and masses (rows,)."""
+    """A partition: the features X (rows, features) in float32 or float64, and labels and masses (rows,)."""
 
     X: Array
     y: Array
@@ -77,7 +77,7 @@ def make_block(X: Any, y: Any, mass: Any = None, *, number: int = 0) -> Block:
 
 @dataclass(frozen=True)
 class Survey:
-    """The summary of a partition: the number of rows, the rows and mass of each label, and sums over the features."""
+    """A summary of a partition: the number of rows, the count and mass of each label, and sums for each feature."""
 
     rows: int
     features: int
@@ -103,7 +103,7 @@ class Survey:
 
 
 def survey(block: Block) -> Survey:
-    """Summarise one partition; this is the first pass."""
+    """Summarise one partition; the first pass calls this function."""
     features = block.X.shape[1]
     sums, squares = np.zeros(features), np.zeros(features)
     for rows in block.pieces():
@@ -119,7 +119,7 @@ def survey(block: Block) -> Survey:
 
 @dataclass(frozen=True)
 class Frame(Standard):
-    """The coordinates that all passes of a fit share, the classes, and their weights (classes,) or None."""
+    """The coordinates that all passes of a fit share, the classes, and the class weights (classes,) or None."""
 
     classes: Array = field(default_factory=lambda: np.arange(2))
     factors: Array | None = None
@@ -130,7 +130,7 @@ class Frame(Standard):
 
 
 def fold_of(hashes: Array, folds: int) -> Array:
-    """Return the fold (rows,) of each row hash, which does not depend on the partition or sample of the row.
+    """Return the fold (rows,) for each row hash; it does not depend on the partition or the sample.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def fold_of(hashes: Array, folds: int) -> Array:
 
 
 def whole(block: Block) -> Block:
-    """Return the partition unchanged; as a task, this function gathers the rows."""
+    """Return the partition unchanged; running this function as a task gathers the rows."""
     return block
 
 

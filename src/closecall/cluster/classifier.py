@@ -24,7 +24,7 @@ MAX_GATHERED = 1 << 24
 
 
 class OverPartitions(LinearClassifier):
-    """The base of the classifiers below, which fit one setting over partitions."""
+    """The base class of the classifiers below, which fit a model with fixed hyperparameters over partitions."""
 
     loss: str
     aggregate: str
@@ -59,7 +59,7 @@ class OverPartitions(LinearClassifier):
         """
         if not is_collection(X):
             raise TypeError(
-                f"X is a {type(X).__name__}, not a Dask collection; {self.local.__name__} fits it in memory"
+                f"X is a {type(X).__name__}, not a Dask collection; use {self.local.__name__} to fit it in memory"
             )
         from .dask_source import DaskSource  # imported here because fitting files needs no Dask
 
@@ -84,7 +84,7 @@ class OverPartitions(LinearClassifier):
         if len(classes) > 2 and self.multiclass != "ovr":
             raise ValueError(
                 f"multiclass={self.multiclass!r} with {len(classes)} classes can only be fitted in one place: use "
-                "multiclass='ovr', or raise max_gathered to at least the entries of X"
+                "multiclass='ovr', or raise max_gathered to at least the size of X"
             )
         free = bool(self.fit_intercept) and not self.penalize_intercept
         frame = make_frame(survey, classes, self.class_weight, intercept=bool(self.fit_intercept), centred=free)
@@ -134,18 +134,18 @@ class OverPartitions(LinearClassifier):
         return model
 
     def decision_function(self, X: Any) -> Any:
-        """Return the scores like the in-memory classifier; for a Dask collection, they are a Dask array."""
+        """Return the same scores as the in-memory classifier, as a Dask array if X is a Dask collection."""
         check_is_fitted(self, "coef_")
         return self.each(X, "decision_function", np.float64, len(self.classes_) > 2)
 
     def predict(self, X: Any) -> Any:
-        """Return the class labels (samples,); for a Dask collection, they are a Dask array."""
+        """Return the class labels (samples,), as a Dask array if X is a Dask collection."""
         check_is_fitted(self, "coef_")
         return self.each(X, "predict", self.classes_.dtype, False)
 
     @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Any:
-        """Return the probabilities (samples, classes); for a Dask collection, they are a Dask array."""
+        """Return the probabilities (samples, classes), as a Dask array if X is a Dask collection."""
         check_is_fitted(self, "coef_")
         return self.each(X, "predict_proba", np.float64, True)
 
@@ -168,19 +168,20 @@ def _call(X: Any, model: Any, method: str, empty: Array) -> Array:
 
 
 def _copy_fitted(model: Any, other: Any) -> None:
-    """Copy fitted attributes, except for row numbers and the number of passes, which only one of the models has."""
+    """Copy fitted attributes, except row numbers and the number of passes, which exist in only one of the models."""
     for name, value in vars(model).items():
         if name.endswith("_") and name not in ("support_", "n_passes_"):
             setattr(other, name, value)
 
 
 class DaskAggregateLossClassifier(OverPartitions):
-    """:class:`closecall.AggregateLossClassifier` on Dask collections.
+    """An :class:`closecall.AggregateLossClassifier` for Dask collections.
 
     A table of at most ``max_gathered`` entries is gathered and fitted in memory, which gives exactly the same model. A
     larger table is fitted in passes over its partitions. This is possible for the ``average`` of a smooth convex loss,
     ``close_decay``, ``close``, ``atk`` and ``maximal``. ``top``, ``ranked_range``, ``trimmed``, averages of the hinge,
-    ramp and focal losses, and classes learnt jointly need all rows in one place and raise an error for a larger table.
+    ramp and focal losses, and jointly learnt classes need all rows in one place. For a larger table, they raise an
+    error.
 
     Parameters
     ----------
@@ -236,7 +237,7 @@ class DaskAggregateLossClassifier(OverPartitions):
 
 
 class DaskCloseKClassifier(OverPartitions):
-    """:class:`closecall.CloseKClassifier` on Dask collections; see :class:`DaskAggregateLossClassifier`.
+    """A :class:`closecall.CloseKClassifier` for Dask collections; see :class:`DaskAggregateLossClassifier`.
 
     Parameters
     ----------

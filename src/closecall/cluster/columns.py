@@ -1,9 +1,9 @@
 """Compute column statistics of Parquet files in one pass: moments, quantiles, extremes, missing values and labels.
 
 Quantiles come from a random sample of rows: each row gets a random number, and the rows with the smallest numbers are
-kept, first in each partition and then in the union of the partitions. With 20,000 rows, the rank of a quantile is
-within 1.2 % of the true rank with a probability of 99 % (Dvoretzky, Kiefer and Wolfowitz). Quantiles of smaller tables
-are exact.
+kept, first in each partition and then in the union of the partitions. With 20,000 sampled rows, the rank of a quantile
+differs from the true rank by at most 1.2 % of all rows, with a probability of 99 % (Dvoretzky, Kiefer and Wolfowitz).
+Quantiles of smaller tables are exact.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Columns:
     sample: Array
 
     def __add__(self, other: Columns) -> Columns:
-        """Combine these statistics with those of later rows; moments use the formula of Chan, Golub and LeVeque."""
+        """Combine these statistics with those of later rows, by the formula of Chan, Golub and LeVeque for moments."""
         known = self.known + other.known
         share = other.known / np.maximum(known, 1)
         apart = other.mean - self.mean
@@ -80,8 +80,8 @@ class Columns:
     def robust(self) -> tuple[Array, Array]:
         """Return the centre and scale that :func:`closecall.preprocessing.robust_scale` computes from the sample.
 
-        A column with at most two distinct values in the sample but more in the table uses its mean and standard
-        deviation instead.
+        For a column with at most two distinct values in the sample but more in the table, they are the mean and the
+        standard deviation instead.
         """
         center, scale = robust_scale(self.sample)
         known = np.where(np.isfinite(self.sample), self.sample, center)
@@ -99,7 +99,7 @@ def _fewest(draws: Array, sample: Array, features: int) -> tuple[Array, Array]:
 
 def _check_labels(labels: int, target: str) -> None:
     if labels > 1000:
-        raise ValueError(f"{target} has more than 1000 different values; is it really the column to predict?")
+        raise ValueError(f"{target} has more than 1000 different values; check that it is the column to predict")
 
 
 def columns_of(piece: Piece) -> Columns:

@@ -22,7 +22,7 @@ MEMORY_SHARE = 0.4
 #: Seconds between two checks of the cluster, and seconds without any worker after which a fit gives up.
 POLL, LONGEST_ALONE = 5.0, 300.0
 GONE = (
-    "the Dask scheduler went away during a fit ({detail}), and the fit is lost: start the scheduler and its workers "
+    "the connection to the Dask scheduler was lost during a fit ({detail}): start the scheduler and its workers "
     "again, connect a new Client and call fit again"
 )
 LOST = (
@@ -42,7 +42,7 @@ def parts_of(X: Any) -> list[Any]:
 
 
 class OnWorkers:
-    """The base of sources whose partitions stay on the workers."""
+    """The base class of sources whose partitions stay on the workers."""
 
     client: Any
     blocks: list[Any]
@@ -88,7 +88,7 @@ class DaskSource(OnWorkers):
 
 
 class DaskParquetSource(OnWorkers, ParquetSource):
-    """Parquet files that the workers read: once if they fit in memory, otherwise in every pass.
+    """Parquet files that the workers read once if they fit in memory, and otherwise in every pass.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def results(client: Any, start: Callable[[], list[Any]]) -> Iterator[tuple[int, 
             if alone and time.monotonic() - alone > LONGEST_ALONE:
                 raise ClusterError(
                     f"there has been no Dask worker for {LONGEST_ALONE:g} seconds (a nanny gives up if a worker takes "
-                    "long to start); start workers and call fit again"
+                    "too long to start); start workers and call fit again"
                 )
     except distributed.KilledWorker as error:
         raise ClusterError(LOST.format(detail=error)) from error
@@ -150,7 +150,7 @@ def results(client: Any, start: Callable[[], list[Any]]) -> Iterator[tuple[int, 
 
 
 def _ready(client: Any, pending: list[Any]) -> list[tuple[Any, Any]]:
-    """Return the futures that finish before the next check, and their results; none if a worker with a result died."""
+    """Return the futures that finish before the next check, with their results; the list is empty if a worker dies."""
     if client.status != "running":
         raise OSError(f"the client is {client.status}")
     try:

@@ -32,9 +32,10 @@ ROOM = 1 << 26
 
 
 def near_room() -> int:
-    """Return how many entries of rows near the boundary may be gathered: an eighth of memory, but at least ``ROOM``.
+    """Return how many entries of rows near the boundary may be gathered.
 
-    Steps on gathered rows need no pass and give the same result.
+    The limit is an eighth of the memory, but at least ``ROOM``. Steps on gathered rows need no pass and give the same
+    result.
     """
     limits = []
     with suppress(AttributeError, OSError, ValueError):  # not available on this system
@@ -63,7 +64,7 @@ def make_frame(survey: Survey, classes: Array, class_weight: Any, *, intercept: 
 def select_by(problem: Problem, total: float, size: int = 0) -> LossCut:
     """Return the selection of a problem from the mass ``total``; raise an error if it needs all rows in one place."""
     k, m = counts(problem, total)
-    loss, advice = get_loss(problem.loss), "raise max_gathered to at least the entries of X, or"
+    loss, advice = get_loss(problem.loss), "raise max_gathered to at least the size of X, or"
     if get_aggregate(problem.aggregate).is_average(k, m, total):
         if loss.convex and not loss.kinks:
             return LossCut(ALL, total, total, True)
@@ -75,7 +76,7 @@ def select_by(problem: Problem, total: float, size: int = 0) -> LossCut:
         if cut is not None and size <= LARGEST_RANK:
             return cut
         raise ValueError(f"X has {size} coordinates, more than the {LARGEST_RANK} that a selection over partitions "
-                         f"supports: {advice} reduce the columns")  # fmt: skip
+                         f"supports: {advice} reduce the number of columns")  # fmt: skip
     why = "has a kink" if loss.kinks else "is not convex"
     raise ValueError(f"the average of the {problem.loss} loss, which {why}, can only be fitted in one place: {advice} "
                      "use a smooth loss such as 'logistic' or 'squared_hinge'")  # fmt: skip
@@ -131,7 +132,7 @@ def tasks(
 
 
 def to_models(frame: Frame, solutions: Sequence[Ended], tol: float, passes: int) -> Models:
-    """Convert the solutions for all labels of one problem to models of the original X."""
+    """Convert the solutions for all labels of one problem to models for the original X."""
     models = [frame.to_parameters(each.c) for each in solutions]
     if not all(np.isfinite(coef).all() and np.isfinite(intercept) for coef, intercept in models):
         raise FloatingPointError("a solution is not finite; scale the features or raise alpha")

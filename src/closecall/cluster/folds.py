@@ -1,4 +1,4 @@
-"""Folds by row hash: a row belongs to the same fold wherever it is stored, and equal rows belong to the same fold."""
+"""Folds assigned by row hash: a row belongs to the same fold wherever it is stored, and equal rows share a fold."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def judged(frame: Frame, models: Sequence[Array], folds: int, shares: dict[Any, 
     Returns
     -------
     sums : array (2, classes, 4)
-        For each class, the masses and the sums of squared masses of the rows that both models, only the first, only the
-        second or neither predicts correctly.
+        For each class, the masses and the sums of squared masses of the rows that are predicted correctly by both
+        models, only by the first, only by the second, or by neither.
     """
     found = np.zeros((2, 4 * len(frame.classes)))
     least = min(shares.values())

@@ -50,7 +50,7 @@ class Recast:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some row groups of one file, and the roles of the columns."""
+    """Some row groups of one file, and the roles of its columns."""
 
     number: int
     path: str
@@ -136,8 +136,8 @@ class ParquetSource:
     rows : int
         The maximum number of rows in a partition.
     scratch : str
-        A folder for decoded rows, which use four bytes per number if all columns are float32, otherwise eight. Passes
-        after the first are several times faster with such a folder. :meth:`close` removes the files. By default,
+        A folder for decoded rows, which use four bytes per number if all columns are float32, and eight otherwise.
+        Passes after the first are several times faster with such a folder. :meth:`close` removes the files. By default,
         nothing is stored.
 
     Examples
@@ -167,7 +167,7 @@ class ParquetSource:
         self.pool: ProcessPoolExecutor | None = None
         if scratch and not os.path.isdir(scratch):
             raise ValueError(
-                f"scratch={scratch!r} is not a folder; pass a folder with room for the decoded rows, or leave it out"
+                f"scratch={scratch!r} is not a folder; pass a folder with space for the decoded rows, or leave it out"
             )
         self.scratch, self.folder = scratch, ""
 
@@ -209,8 +209,8 @@ class ParquetSource:
                 attempts += 1
                 if attempts == 3:
                     raise ClusterError(
-                        "reading processes died three times, perhaps for lack of memory; use processes=1 or smaller "
-                        "partitions (rows=)"
+                        "the reading processes died three times, perhaps for lack of memory; use processes=1 or "
+                        "smaller partitions (rows=)"
                     ) from error
 
     def _pooled(self, work: Callable[[Piece], Any], pieces: Sequence[Piece]) -> Iterator[tuple[int, Any]]:
@@ -255,7 +255,7 @@ def files_of(paths: str | Sequence[str]) -> list[str]:
 
 
 def cells_of(paths: str | Sequence[str]) -> int:
-    """Return the number of values, including labels, according to the files."""
+    """Return the number of values, including labels, from the metadata of the files."""
     import pyarrow.parquet
 
     found = [pyarrow.parquet.read_metadata(path) for path in files_of(paths)]
@@ -289,8 +289,8 @@ def _pieces(
             features = [name for name in schema.names if name not in (target, weight)]
         for name in features:
             if not is_numeric(schema.field(name).type):
-                raise ValueError(f"{path!r}: the column {name!r} is {schema.field(name).type}, not numbers; encode it, "
-                                 "or leave it out of features")  # fmt: skip
+                raise ValueError(f"{path!r}: the column {name!r} has the type {schema.field(name).type}; encode it as "
+                                 "numbers, or leave it out of features")  # fmt: skip
         if max(sizes, default=0) * 8 * (len(features) + 1) > LIMIT:
             raise ValueError(f"{path!r} has a row group of {max(sizes)} rows, {LIMIT >> 30} GiB or more in memory; "
                              f"write smaller row groups (row_group_size={rows})")  # fmt: skip

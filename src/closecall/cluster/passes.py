@@ -29,7 +29,7 @@ def is_collection(X: Any) -> bool:
 
 
 class Source(Protocol):
-    """Any storage of partitions."""
+    """A source of partitions, wherever they are stored."""
 
     partitions: int
 
@@ -62,7 +62,7 @@ class InMemory:
 
 @dataclass(frozen=True)
 class PassEvent:
-    """The progress of a fit: the current pass, its purpose, and how many of its partitions and rows are processed.
+    """The progress of a fit: the current pass, its purpose, and the numbers of processed partitions and rows.
 
     ``rows_in_all`` is 0 until the first pass has counted the rows.
     """
@@ -100,7 +100,7 @@ class Passes:
         return [found[number] for number in sorted(found)]
 
     def survey(self) -> Survey:
-        """Return the rows, labels and sums of the features; raise an error if nothing can be learnt from them."""
+        """Return the summary of all rows; raise an error if nothing can be learnt from them."""
         found = self.run("survey", survey, lambda each: each.rows)
         known = [each for each in found if each.rows]
         if not known:

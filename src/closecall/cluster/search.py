@@ -34,7 +34,7 @@ from .solve import Together
 
 
 class DaskCloseKClassifierCV(OverPartitions):
-    """:class:`closecall.CloseKClassifierCV` on Dask collections.
+    """A :class:`closecall.CloseKClassifierCV` for Dask collections.
 
     A table of at most ``max_gathered`` entries is gathered and searched in memory, which gives exactly the same model.
     From a larger table, a sample of at most half of the rows is gathered. It is used to choose alpha for logistic
@@ -139,7 +139,7 @@ random_state
 
     def _folds(self) -> int:
         """Return the number of folds; options that only the in-memory search supports raise an error."""
-        only = "only if the rows are gathered: raise max_gathered to at least the entries of X, or leave it out"
+        only = "only if the rows are gathered: raise max_gathered to at least the size of X, or omit this option"
         if self.scoring not in (None, "accuracy"):
             raise ValueError(f"scoring={self.scoring!r} is possible {only}")
         if self.cv is not None and not isinstance(self.cv, int | np.integer):
@@ -179,7 +179,7 @@ random_state
         self, passes: Passes, survey: Survey, frame: Frame, labels: list[Any], dealt: Dealt,
         contenders: Sequence[Setting],
     ) -> list[Array]:  # fmt: skip
-        """Fit the contenders without each of the first folds; return (contenders, scores, coordinates) per fold."""
+        """Leave out each of the first folds in turn, and return (contenders, scores, coordinates) for each of them."""
         folds = len(dealt.counts)
         used = min(folds, max(2, -(-FINAL_TESTS // max(1, survey.rows // folds))))
         works = []

@@ -62,7 +62,7 @@ def answer(frame: Frame, requests: Sequence[Request], block: Block) -> list[Any]
 
 
 class Together:
-    """A runner of problems in separate threads; a pass starts when every unfinished problem has made a request."""
+    """Solver of problems in separate threads; a pass starts when every unfinished problem has made a request."""
 
     def __init__(self, passes: Passes, frame: Frame) -> None:
         self.passes, self.frame, self.asked = passes, frame, queue.SimpleQueue[Any]()
@@ -139,7 +139,7 @@ class RemoteRows:
         return factor * sums.value, factor * sums.held, sums.bound(penalty, factor)
 
     def largest(self, c: Array, k: float) -> float:
-        """Return an upper bound on the sum of the largest losses up to the mass k, using losses above the last edge."""
+        """Return an upper bound on the sum of the largest losses of total mass k, using losses above the last edge."""
         if not np.isfinite(self.edge):
             return float(self.tangents(c, LossWindow(), KINK).value)
         found = self.keys(c, None, -self.edge, -self.edge)
@@ -182,13 +182,13 @@ class Task:
         return Ended(frame.to_coordinates(found.coef[0, 0], float(found.intercept[0, 0])), float(found.gap[0, 0]))
 
     def path(self, few: Sample, problem: Problem) -> tuple[Array, float]:
-        """Follow a path on a sample and return its end."""
+        """Follow the path of a problem on a sample, and return its final coefficients and intercept."""
         engine = Engine(few.X, few.signs, few.mass[None], few.words, *self.intercept, 1, self.stage)
         ends = engine.paths([problem], np.zeros(1, dtype=int), None)
         return ends.coef[0], float(ends.intercept[0])
 
     def solve(self, frame: Frame, sample: Sample, whole: bool, ask: Callable[[Request], Any]) -> Ended:
-        """Solve the problem, starting from a sample; ``whole`` states that the sample contains all rows."""
+        """Solve the problem, starting from a sample; ``whole`` states whether it contains all rows."""
         rows = RemoteRows(ask, frame, self.request)
         if self.cut.kind == ALL and not get_loss(self.problem.loss).kinks:
             return average(rows, self.penalty, self._average(frame, sample))

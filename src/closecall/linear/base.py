@@ -71,7 +71,7 @@ def has_probabilities(estimator: Any) -> bool:
     """Return True if the model is calibrated or is logistic regression; otherwise raise an ``AttributeError``."""
     if getattr(estimator, "calibration", None) is None and own_form(estimator) is None:
         raise AttributeError(
-            f"this {type(estimator).__name__} is not logistic regression and has no probabilities of its own; set "
+            f"this {type(estimator).__name__} is not logistic regression and has no probabilities; set "
             "calibration='sigmoid' or 'isotonic' to calibrate them out of fold, or use decision_function"
         )
     return True
@@ -137,7 +137,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
     def decision_function(self, X: Any) -> Array:
-        """Return scores. With two classes, a positive score means ``classes_[1]``; with more, the largest score wins.
+        """Return scores; with two classes, a positive score predicts ``classes_[1]``, otherwise the largest decides.
 
         Parameters
         ----------

@@ -13,7 +13,7 @@ from .base import LinearClassifier
 
 
 class _OneSetting(LinearClassifier):
-    """The base of classifiers that fit one setting; subclasses only decide which settings are parameters."""
+    """Base class of classifiers with fixed hyperparameters; subclasses only decide which settings are parameters."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Fit the classifier.
@@ -21,9 +21,9 @@ class _OneSetting(LinearClassifier):
         Parameters
         ----------
         X : array or sparse matrix (samples, features)
-            The columns are not scaled; put a StandardScaler in front.
+            The columns are not scaled; put a StandardScaler before the classifier.
         y : array (samples,)
-            Labels of any kind, with two classes or more.
+            Labels of any kind, with at least two classes.
         sample_weight : array (samples,), optional
             Masses: a weight of 2 is equivalent to two copies of a row, and a weight of 0 to leaving the row out.
 
@@ -86,11 +86,11 @@ class AggregateLossClassifier(_OneSetting):
     alpha : float
         The strength of the L2 penalty, >= 0.
     m : int, float or None
-        How many of the largest losses ``ranked_range`` and ``trimmed`` leave out; required by these two and ignored by
-        the others.
+        How many of the largest losses ``ranked_range`` and ``trimmed`` leave out; required by these two aggregates and
+        ignored by all others.
     max_iter : int
-        With ``solver="path"``, the maximum number of Newton steps at one cut of a close aggregate, which rarely needs
-        more than fifty. Otherwise, the number of steps in a run; if k decays, the run has three equal parts. A fit that
+        With ``solver="path"``, the maximum number of Newton steps at each cut of a close aggregate; more than fifty are
+        rarely needed. Otherwise, the number of steps in a run; if k decays, the run has three equal parts. A fit that
         has not converged by then continues until it has a certificate, but for at most about the same number of steps.
     tol : float
         A fit has converged if its certificate ``gap_`` is at most this value; otherwise a ``ConvergenceWarning`` is
@@ -118,7 +118,7 @@ class AggregateLossClassifier(_OneSetting):
         How to fit probabilities on held-out folds. Without calibration, only logistic regression (the average of the
         logistic loss) has ``predict_proba``.
     init : {"least_squares", "zeros"} or (coef, intercept)
-        The start of the optimisation.
+        The starting point of the optimisation.
     warm_start : bool
         Whether to start from the parameters of the last fit if they have the right shape.
     random_state : int, RandomState or None
@@ -136,8 +136,8 @@ class AggregateLossClassifier(_OneSetting):
     gap_ : array
         The certificate of each problem, relative to its objective. If the loss and the aggregate are convex, the
         objective is at most this far above its minimum. Otherwise the objective could fall by at most this much if the
-        weights of the examples were held at their final values. Examples may share the end of the selection if their
-        losses differ by at most ``2 * tol`` times the objective per unit of selected mass.
+        weights of the examples were held at their final values. Examples at the edge of the selection count as tied if
+        their losses differ by at most ``2 * tol`` times the objective per unit of selected mass.
     converged_ : bool
         Whether every gap is at most ``tol``.
     k_ : float
@@ -191,8 +191,8 @@ class CloseKClassifier(_OneSetting):
     Parameters
     ----------
     k : int, float or None
-        How many examples to use at the end of the training: a count, a fraction in (0, 1] of the training mass, or None
-        for all.
+        How many examples to use at the end of training: a count, a fraction in (0, 1] of the training mass, or None for
+        all.
     alpha : float
         The strength of the L2 penalty, >= 0.
     loss, max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, exact_intercept, class_weight, \

@@ -2,7 +2,7 @@
 
 The cases are *imbalance* of the classes, many *easy* examples, *outliers* far on the wrong side, and *ambiguity*, that
 is, overlapping classes. Easy examples are identified by the losses of logistic regression, which have a natural scale.
-Outliers and ambiguity are identified by the margins of close-k, because outliers tilt the boundary of an average
+Outliers and ambiguity are identified by the margins of close-k, because outliers tilt the boundary of an average loss
 towards themselves, so that they are no longer far from it.
 """
 
@@ -43,11 +43,11 @@ class Diagnosis:
     Parameters
     ----------
     imbalance : Finding
-        The share of the smaller class (or of the smallest, with more than two).
+        The share of the smallest class.
     easy : Finding
         The share of examples with almost no loss.
     outliers : Finding
-        The share of examples far on the wrong side in the sum of all absolute margins, a measure of their influence.
+        The influence of examples far on the wrong side: their share in the sum of all absolute margins.
     ambiguity : Finding
         The error of close-k without the outliers, which measures the overlap near the boundary.
     gain : float
@@ -98,7 +98,7 @@ def diagnose(
     aggregate : str
         The aggregate to try instead of close-k, such as ``"trimmed"`` or ``"tilted(-2)"``.
     k, m : int, float or None
-        The counts of that aggregate, if it has any.
+        The counts for that aggregate, if it uses them.
 
     Returns
     -------
@@ -160,7 +160,9 @@ def _findings(training: Training, losses: Array, margins: Array) -> tuple[Findin
     if smallest < 0.4 * equal:
         balance = "the smallest class is rare; an average loss is dominated by the others"
     else:
-        balance = "the classes are balanced" if smallest > 0.7 * equal else "in the smallest class: the sizes differ"
+        balance = (
+            "the classes are balanced" if smallest > 0.7 * equal else "in the smallest class: the class sizes differ"
+        )
     easiness = "of the examples are easy" if easy > 0.2 else "few examples are trivially easy"
     if easy > 0.5:
         easiness = "most examples are easy but still influence an average loss"

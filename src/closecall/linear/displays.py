@@ -56,7 +56,7 @@ class KPathDisplay:
 
     @staticmethod
     def path(estimator: Any) -> tuple[Array, Array, Array, float, float]:
-        """Return the arguments of the display: for each k, the best setting that ran on the most folds."""
+        """Return the arguments of the display: for each k, the best of the settings evaluated on the most folds."""
         check_is_fitted(estimator, "cv_results_")
         results, total = estimator.cv_results_, estimator.n_training_mass_
         means, folds, raw = results["mean_test_score"], results["n_folds"], results["param_k"]

@@ -64,8 +64,9 @@ class Options:
 class Parts:
     """The rows that each problem trains on.
 
-    ``group`` (samples,) divides the rows, ``masks`` (folds, groups) state whether a fold trains on a group, and
-    ``fold_of`` (problems,) is the fold of each problem. The dictionaries are caches that are filled when needed.
+    ``group`` (samples,) contains the group of each row, ``masks`` (folds, groups) states which groups each fold trains
+    on, and ``fold_of`` (problems,) contains the fold of each problem. The dictionaries are caches that are filled when
+    needed.
     """
 
     group: Array
@@ -75,7 +76,7 @@ class Parts:
     prepared: dict[tuple[int | None, Any], Any] = field(default_factory=dict)
 
     def of(self, fold_of: Sequence[int] | Array) -> Parts:
-        """Return the parts for other problems, which share the prepared data."""
+        """Return the training rows for other problems, sharing the prepared data."""
         return replace(self, fold_of=np.asarray(fold_of))
 
     def rows(self, training: Training, score: int | None) -> tuple[int, Arranged]:
@@ -102,7 +103,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Models:
-    """Linear models of several problems: coef (problems, scores, features), and the other fields (problems, scores)."""
+    """Linear models of several problems: coef is (problems, scores, features), other fields are (problems, scores)."""
 
     coef: Array
     intercept: Array
@@ -131,7 +132,7 @@ def _whole(training: Training, problems: int) -> Parts:
 
 
 def exact_intercepts(training: Training, coef: Array, options: Options, *, parts: Parts | None = None) -> Array:
-    """Return the intercepts (problems, scores) with the least training error of each score against the rest."""
+    """Return the intercepts (problems, scores) that minimise the training error of each score against the rest."""
     if not options.fit_intercept:
         raise ValueError("exact_intercept=True needs fit_intercept=True")
     if len(training.classes) > 2 and options.multiclass in JOINT:
@@ -153,7 +154,7 @@ Fitted = tuple[Array, Array, Array, Array, Array]
 
 
 def _fit_score(training: Training, problems: Sequence[Problem], options: Options, parts: Parts, score: int) -> Fitted:
-    """Solve problems of one class against the rest, by paths of cuts where they apply and otherwise by steps."""
+    """Solve problems of one class against the rest, by paths of cuts where possible and otherwise by steps."""
     rows = parts.rows(training, score)[1]
     path = np.zeros(len(problems), dtype=bool)
     own_start = options.hint or (isinstance(options.init, str) and options.init == "least_squares")
@@ -209,7 +210,7 @@ def _by_steps(training: Training, problems: Sequence[Problem], options: Options,
 
 
 def _sweep_dtype(options: Options, rows: Arranged) -> Any:
-    """Return the requested type or that of X, but float64 if products of the data and the weights overflow float32."""
+    """Return the requested type or that of X, or float64 if products of data and weights would overflow float32."""
     largest = float(column_sizes(rows.X).max())
     return (options.dtype or rows.X.dtype) if single_fits(largest, rows.mass, rows.X.shape) else np.float64
 
@@ -255,14 +256,14 @@ def warn_unsettled(
         return
     limit = f"max_iter (now {options.max_iter})"
     if problem.alpha == 0:
-        advice = "with alpha=0 nothing bounds the objective from below and no fit is certified; choose alpha > 0"
+        advice = "with alpha=0, nothing bounds the objective from below, and no fit is certified; choose alpha > 0"
     elif convex:
         advice = (
             f"scale the features (StandardScaler), increase {limit} or alpha (now {problem.alpha:g}), or loosen tol"
         )
     elif only is not None and get_aggregate(problem.aggregate).close:
         advice = (
-            f"only examples of class {only} carry weight, and one class alone determines no intercept. "
+            f"only examples of class {only} carry weight, and one class alone cannot determine an intercept. "
             "Increase k, or compare with aggregate='average'"
         )
     else:
@@ -289,7 +290,7 @@ def codes_of(scores: Array) -> Array:
 
 
 def _product(X: Any, coef: Array) -> Array:
-    """Return ``X @ coef.T`` without a copy of the whole X in another type."""
+    """Return ``X @ coef.T`` without converting all of X to another type at once."""
     blocks = row_blocks(X)
     if sparse.issparse(X) or X.dtype == coef.dtype or len(blocks) <= 1:
         return np.asarray(X @ coef.T)

@@ -58,7 +58,8 @@ class Setting:
     def kind(self) -> str:
         """The name that the guard uses, which is ``average``, ``average + exact intercept`` or the aggregate's name.
 
-        `average` by a softmax over several classes has its own name, because it is the model that scikit-learn fits.
+        The `average` of a softmax over several classes has its own name, because it is the model that scikit-learn
+        fits.
         """
         if self.multiclass == "softmax" and get_aggregate(self.aggregate).plain:
             return MULTINOMIAL

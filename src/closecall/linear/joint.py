@@ -33,7 +33,9 @@ def prepare_joint(
     for fold, mass in enumerate(masses):
         missing = np.flatnonzero(np.bincount(codes, mass, minlength=classes) == 0)
         if missing.size:
-            raise ValueError(f"fold {fold} trains without class number {missing[0]}; use stratified or fewer folds")
+            raise ValueError(
+                f"fold {fold} has no training rows of class number {missing[0]}; use stratified or fewer folds"
+            )
     # With labels of -1, the signed rows of the design are the rows themselves, and its negative margins the scores.
     return make_design(
         X, -np.ones(len(codes)), masses, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype

@@ -1,9 +1,9 @@
-"""Save and load models as one npz file with plain arrays, a JSON header and a checksum, but no code.
+"""Save and load a model as one npz file with plain arrays, a JSON header and a checksum, but no code.
 
 ``save`` writes every fitted attribute and every parameter that is plain data. Before ``load`` builds anything, it
-verifies the format, the version, the name of the class against a fixed list, and a SHA-256 of the whole content; then
-it verifies that the parts of the model are consistent. The checksum detects accidents, not forgeries: a forged file can
-predict anything, but it cannot run code.
+verifies the format, the version, the name of the class against a fixed list, and a SHA-256 hash of the whole content;
+then it verifies that the parts of the model are consistent. The checksum detects accidents, not forgeries: a forged
+file can predict anything, but it cannot run code.
 """
 
 from __future__ import annotations

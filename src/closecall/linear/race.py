@@ -9,8 +9,8 @@ other rows. Which rows are extreme depends only on X.
 `average` runs on every fold. All other settings first take part in a preliminary round, the *heat*. It uses every
 second alpha, every k, one start, the smallest number of folds with five hundred test rows in total, and at most a few
 thousand training rows. The best settings of each kind then run, from all starts, on enough folds for ten thousand test
-rows; unless the table is large, these are all folds. On the PMLB data sets, the race chooses settings as good as those
-from the full grid with far fewer fits.
+rows; unless the table is large, this requires all folds. On the PMLB data sets, the race chooses settings as good as
+those from the full grid with far fewer fits.
 
 No model starts from one that was trained on its test rows: starts are either cold or convex solutions of the same fold.
 """
@@ -57,7 +57,7 @@ class Race:
         The folds used to choose a setting, followed by fresh folds.
     options : Options
     make_scorer : callable
-        A function from a training set to a :class:`Scorer`, or to None for accuracy.
+        A function that returns a :class:`Scorer` for a training set, or None for accuracy.
     guard : float
     units : Units
         The groups of rows that depend on each other.
@@ -148,7 +148,8 @@ class Race:
     def solve(self, pairs: Sequence[Pair], rough: bool = False) -> None:
         """Solve and score (setting, fold) pairs in one batch; pairs that are already solved are skipped.
 
-        ``rough`` solves from one start, as in a heat; pairs needed later are solved again from all starts.
+        If ``rough`` is true, the pairs are solved from one start, as in a heat; pairs needed later are solved again
+        from all starts.
         """
         rough = rough and self.options.n_starts is None
         known = self.models.keys() - (set() if rough else self.rough)
@@ -196,7 +197,7 @@ class Race:
         return self.settings.index(wanted)
 
     def _starts(self, pairs: Sequence[Pair]) -> str | tuple[Array, ...]:
-        """Return the starts of pairs: the `average` of the same alpha and fold if it is known, otherwise cold starts.
+        """Return the starts of pairs: the `average` for the same alpha and fold if it is known, otherwise cold starts.
 
         Only runs that begin with a convex problem may start at the `average`: they reach the same solution as from a
         cold start, but sooner. The solution of other runs depends on the start, which is not available for the refit.
@@ -254,7 +255,7 @@ class Race:
         return fit_calibrators(str(self.calibration), scores, self.training.codes[rows], self.training.weight[rows])
 
     def scores(self, central: bool = False) -> Array:
-        """Return scores (settings, folds) on the first folds, over all or only the central rows; NaN if not run."""
+        """Return scores (settings, folds) on the first folds, over all or only central rows; NaN if not computed."""
         table, found = np.full((len(self.settings), len(self.tests)), np.nan), self.marks if central else self.points
         places, folds = np.array(list(found), dtype=int).reshape(-1, 2).T
         table[places, folds] = list(found.values())
@@ -283,7 +284,7 @@ class Race:
         return best if self.comparisons[-1].taken else base
 
     def _heats(self, group: Array) -> tuple[Array, int]:
-        """Return the settings of the group that have run, and on how many of the first folds all of them ran.
+        """Return the settings of the group that have run, and how many of the first folds all of them ran on.
 
         Settings dropped after the heat count as well, because these folds determined which ones continued.
         Settings with equal scores are in order of preference.

@@ -63,7 +63,7 @@ class Scorer:
         return float(self.scoring(self.shell, X[copies], labels[copies]))
 
     def _copies(self, weight: Array) -> Array:
-        """Return row numbers repeated by weight; if weights are fractional or large, warn and return each one once."""
+        """Return row numbers repeated by weight; if weights are fractional or large, warn and do not repeat any."""
         if (weight == np.rint(weight)).all() and weight.sum() <= 20 * len(weight):
             return np.repeat(np.arange(len(weight)), weight.astype(int))
         warnings.warn(

@@ -31,7 +31,7 @@ EXTRA = 9
 
 
 class _Search(LinearClassifier):
-    """The base of the searches; subclasses only decide which settings are parameters."""
+    """The base class of the searches; subclasses only decide which settings are parameters."""
 
     ms: Any = (None,)
 
@@ -41,7 +41,7 @@ class _Search(LinearClassifier):
         Parameters
         ----------
         X : array or sparse matrix (samples, features)
-            The columns are not scaled; put a StandardScaler in front.
+            The columns are not scaled; put a StandardScaler before the classifier.
         y : array (samples,)
         sample_weight : array (samples,), optional
             Masses, used in training and in scoring; ``class_weight`` is used in training only.
@@ -195,10 +195,11 @@ class AggregateLossClassifierCV(_Search):
     """:class:`AggregateLossClassifier` with alpha, k and, if requested, loss and aggregate chosen by cross-validation.
 
     The search always includes logistic regression, with and without the exact intercept, and replaces it only if the
-    gain is real. This rule is called the guard. The baseline is scikit-learn's own model (multinomial for more than two
-    classes), whatever the values of ``loss`` and ``multiclass``. With a guard, the tenth of the rows that are farthest
-    from the mean are not used to choose or evaluate challengers, because outliers favour the model that they have
-    tilted. They are used for ``cv_results_`` and for choosing the baseline's alpha.
+    gain is significant. This rule is called the guard. The baseline is scikit-learn's own model (multinomial for more
+    than two classes), whatever the values of ``loss`` and ``multiclass``. With a guard, the tenth of the rows that are
+    farthest from the mean are not used to choose or evaluate challengers, because outliers favour a model whose
+    boundary they have tilted towards themselves. They are used for ``cv_results_`` and for choosing the baseline's
+    alpha.
 
     Parameters
     ----------
@@ -217,10 +218,10 @@ class AggregateLossClassifierCV(_Search):
         How many of the largest losses to leave out; used only by `trimmed` and `ranked_range`.
     cv : int, splitter, iterable of (train, test) or None
         None means five stratified folds, or fewer if a class has fewer members; equal rows stay in one fold. With None
-        or a number, small tables are also tested in fresh folds. If every fold is trained only on earlier rows, the
+        or a number, small tables are also tested on fresh folds. If every fold is trained only on earlier rows, the
         standard errors are computed over blocks of time.
     scoring : str, callable or None
-        None means accuracy. Scores other than accuracy are compared fold by fold instead of row by row; scores of
+        None means accuracy. Scores other than accuracy are compared fold by fold instead of row by row; scores based on
         probabilities need a ``calibration``.
     guard : float or None
         The number of standard errors that the gain over the baseline must exceed. The balanced accuracy must also
@@ -252,8 +253,8 @@ class AggregateLossClassifierCV(_Search):
     alpha_, k_, m_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, support_
         The attributes of the chosen setting, fitted on all rows.
     n_iter_, gap_, converged_
-        The attributes of that fit. It may take more than ``max_iter`` steps to find a certificate; if it finds none, it
-        issues a warning.
+        The attributes of that fit. The fit may take more than ``max_iter`` steps to find a certificate; if it finds
+        none, a warning is issued.
 
     Examples
     --------
@@ -293,7 +294,7 @@ class AggregateLossClassifierCV(_Search):
 
 
 class CloseKClassifierCV(_Search):
-    """Close-k if it is clearly better, otherwise logistic regression, chosen by cross-validation.
+    """Linear classifier that uses cross-validation to choose between logistic regression and close-k.
 
     :class:`AggregateLossClassifierCV` with ``aggregate="close_decay"``.
 

@@ -1,9 +1,9 @@
 """Certificates of joint problems: the losses of several classes, as evaluated by the solvers.
 
-With the top-two margin, the best other score is also a maximum. It is smoothed over the same width: the weights of the
-other classes come from a softmax whose temperature is so low that no loss changes by more than half the width. Any such
-weights give a bound, because the loss is decreasing and the margin to a mean of the other scores is at least the margin
-to the largest of them.
+With the top-two margin, the best other score is also a maximum. It is smoothed over the same width as the kinks of the
+loss: the weights of the other classes come from a softmax whose temperature is so low that no loss changes by more than
+half the width. Any such weights give a bound, because the loss is decreasing and the margin to a mean of the other
+scores is at least the margin to the largest of them.
 """
 
 from __future__ import annotations
@@ -75,18 +75,18 @@ class ClassScores(LossRows):
         return ClassView(losses, own <= top[:, 0], pulls, bends, margins, points, scores, shares, cold)
 
     def _temperature(self, width: float) -> float:
-        """Return the temperature at which the softened maximum is at most half the width too large."""
+        """Return the temperature at which the softened maximum exceeds the true one by at most half the width."""
         return width / (2 * np.log(max(self.classes - 1, 2)))
 
     def _by_class(self, view: ClassView) -> Array:
-        """Return the derivatives of the losses with respect to the scores, (samples, classes)."""
+        """Return the derivatives (samples, classes) of the losses with respect to the scores."""
         return view.pulls[:, None] * (view.shares - self.own)
 
     def pull(self, view: ClassView, weights: Array) -> Array:
         return np.asarray(((weights[:, None] * self._by_class(view)).T @ self.rows).ravel())
 
     def bend(self, view: ClassView, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
-        """Return the sizes for damping and curvature: losses weighted by ``held`` and squared slopes by ``turned``."""
+        """Return the sizes for damping and the curvature; ``held`` weights losses, and ``turned`` squared slopes."""
         rank, apart, mixed = self.rows.shape[1], self.own - view.shares, held * view.pulls / view.temperature
         straight = held * view.bends + turned * view.pulls**2
         found = np.empty((self.classes, rank, self.classes, rank))
@@ -107,7 +107,7 @@ class ClassScores(LossRows):
         return individual_losses(self.kind, self.loss, self._scores(c), self.codes)
 
     def tangents(self, view: ClassView, weights: Array, penalty: Array) -> float:
-        """Return a lower bound of the objective with fixed weights (see :mod:`closecall.solvers.certificate`).
+        """Return a lower bound on the objective with fixed weights (see :mod:`closecall.solvers.certificate`).
 
         Free intercepts require that the derivatives with respect to the scores of every class sum to zero. The sums of
         these derivatives over the examples of each class form a matrix that is positive off the diagonal and negative

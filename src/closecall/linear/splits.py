@@ -46,7 +46,7 @@ class Splits:
 
 
 def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, seed: int = 0) -> Splits:
-    """Return the splits of the training rows by ``cv``, which refers to the rows of X and y as given to ``fit``.
+    """Split the training rows by ``cv``, which refers to the rows of X and y as given to ``fit``.
 
     A number, or None for the default, means stratified folds, which ``seed`` shuffles unless it is 0. A splitter
     receives the groups; if they have two columns, it receives the first column, and :func:`strangers` separates the
@@ -66,7 +66,7 @@ def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, see
             member[fold, train] = True
             member[len(pairs) + fold, test] = True
         except IndexError as error:
-            raise ValueError(f"split {fold} of cv has rows beyond the {len(y)} rows of X: {error}") from None
+            raise ValueError(f"split {fold} of cv has row numbers beyond the {len(y)} rows of X: {error}") from None
     member = member[:, training.rows]
     # Unique columns are sorted, so the number of a group does not depend on the order of the rows.
     patterns, group = np.unique(member, axis=1, return_inverse=True)
@@ -77,7 +77,9 @@ def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, see
         trained = np.bincount(training.codes[splits.train[fold][splits.group]], minlength=len(training.classes))
         if not trained.all():
             lost = training.classes.tolist()[trained.argmin()]
-            raise ValueError(f"split {fold} of cv trains without class {lost!r}; use stratified splits, or fewer")
+            raise ValueError(
+                f"split {fold} of cv has no training rows of class {lost!r}; use stratified or fewer splits"
+            )
     return splits
 
 
@@ -112,7 +114,7 @@ def strangers(pairs: list[Pair], y: Any, groups: Any, seed: int = 0) -> list[Pai
         pairs = [(train, test) for train, test in pairs if len(test)]
         if any(len(np.unique(labels[train])) <= labels.max() for train, _ in pairs):
             raise ValueError(
-                "a split trains without one of the classes, because it trains without the groups of its test rows; "
+                "a split has no training rows of one class, because the groups of its test rows are left out; "
                 "merge classes, use fewer splits, or pass fewer columns of groups"
             )
     return pairs
@@ -125,7 +127,7 @@ def ignores_groups(cv: Any) -> bool:
 
 
 def _check_groups(cv: Any, groups: Any) -> None:
-    """Raise an error if groups are given but ignored: information would leak to the test rows."""
+    """Raise an error if groups are given but ignored, because information would leak to the test rows."""
     if groups is not None and ignores_groups(cv):
         given = f"cv={cv!r}" if cv is None or isinstance(cv, int) or hasattr(cv, "split") else "a list of index pairs"
         raise ValueError(
@@ -145,8 +147,8 @@ def _stratified(cv: int | None, training: Training, seed: int) -> Splits:
         )
     if cv is not None and not 2 <= cv <= least:
         raise ValueError(
-            f"cv={cv} folds need 2 <= cv <= members of every class, and class {rare!r} has {least}; "
-            "use a smaller cv, or cv=None to choose the number of folds"
+            f"cv={cv} must be at least 2 and at most the size of every class, and class {rare!r} has {least} "
+            "example(s); use a smaller cv, or cv=None to choose the number of folds"
         )
     folds = min(FOLDS, least) if cv is None else int(cv)
     group = stratified_folds(training.codes, training.hashes, folds, seed or None)
@@ -155,12 +157,12 @@ def _stratified(cv: int | None, training: Training, seed: int) -> Splits:
 
 
 def stratified_folds(labels: Array, equal: Array, folds: int, seed: int | None) -> Array:
-    """Return the fold (samples,) of each row: stratified by scikit-learn, with equal rows in the same fold.
+    """Return the fold (samples,) of each row; scikit-learn stratifies the folds, and equal rows share a fold.
 
-    A test on a row proves nothing if the model was trained on a copy of that row. If rows repeat so often that folds of
-    distinct rows would be unbalanced, whole groups of copies are assigned to folds by their sizes. Equal rows with
-    different labels are not copies; if there are any, every row is drawn separately. ``equal`` (samples,) has the same
-    value for equal rows. Without a seed, the folds follow the order of the rows.
+    A test on a row proves nothing if the model was trained on a copy of that row. If rows are repeated so often that
+    folds of distinct rows would be unbalanced, whole groups of copies are assigned to folds by their sizes. Equal rows
+    with different labels are not copies; if there are any, every row is assigned separately. ``equal`` (samples,) has
+    the same value for equal rows. Without a seed, the folds follow the order of the rows.
 
     Examples
     --------

@@ -30,7 +30,7 @@ NEGLIGIBLE = 1e-12
 class Training:
     """A checked training set, with only the rows of positive mass.
 
-    All fields but ``classes`` have one entry per row: ``codes`` are positions in ``classes``, ``hashes`` come from
+    All fields except ``classes`` have one entry per row: ``codes`` are positions in ``classes``, ``hashes`` come from
     :func:`row_hashes`, and ``rows`` are the positions in the given X. The ``mass`` is the weight in training, which is
     the sample weight times the class weight. The ``weight``, used in scoring, is the sample weight alone.
     """
@@ -143,7 +143,7 @@ def row_hashes(X: Any, least: Array | None = None) -> Array:
 
 
 def row_blocks(X: Any) -> list[slice]:
-    """Return consecutive blocks of rows with about 65,536 entries, which stay in cache."""
+    """Return consecutive blocks of rows with about 65,536 entries, which fit in the cache."""
     size = max(1, (1 << 16) // max(1, X.shape[1]))
     return [slice(begin, begin + size) for begin in range(0, X.shape[0], size)]
 
@@ -175,8 +175,8 @@ def arrange(training: Training, labels: Array, group: Array | None = None) -> Ar
     """Sort the rows and merge those with equal (x, label, group) into one with the summed mass.
 
     If all masses are then whole numbers and few of them exceed 1, rows are repeated instead, which is faster. This does
-    not apply to tables of 80,000 rows or more: the solver draws a sample of these, which must not depend on the order
-    of the rows.
+    not apply to tables of 80,000 rows or more: the solver draws a sample of their rows, which must not depend on the
+    order of the rows.
 
     Examples
     --------

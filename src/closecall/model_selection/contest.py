@@ -27,7 +27,7 @@ class Folding:
 
 
 class RowContest:
-    """The evaluation, on each part of the rows, of a weighted mean of the challengers that do best on the other parts.
+    """A contest that evaluates, on each part of the rows, a weighted mean of the best challengers on the other parts.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class RowContest:
         return replace(paired(found[0], weights, self.panel.units, spread), chance=chance)
 
     def _blended(self, baseline: float) -> tuple[Array, Array]:
-        """Return how often the blend is right in each row, minus a part of the baseline, and the spread over tests."""
+        """Return the blend's accuracy by row, minus ``baseline`` times the baseline's, and the spread over tests."""
         panel, (total, squares, times) = self.panel, np.zeros((3, len(self.panel.part)))
         for division in self.divisions:
             for fold, (_, test) in enumerate(division.pairs):
@@ -89,7 +89,7 @@ class RowContest:
 
 
 class FoldContest:
-    """The evaluation, on each fold, of the challenger that is best on folds without common test rows or groups.
+    """A contest that evaluates, on each fold, the challenger that is best on folds without common test rows or groups.
 
     A single challenger is evaluated on the folds of all divisions.
     """

@@ -71,7 +71,7 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
         pairs = strangers(pairs, y, groups, int(fresh))
     for number, (train, _) in enumerate(pairs):
         if len(np.unique(y[train])) < len(np.unique(y)):
-            raise ValueError(f"split {number} of cv trains without one of the classes; use stratified or fewer splits")
+            raise ValueError(f"split {number} of cv has no training rows of one class; use stratified or fewer splits")
     return pairs
 
 
@@ -115,7 +115,7 @@ def _folds(cv: int | None, y: Array, groups: Any) -> int:
         most = min(most, max(2, int(np.bincount(of_class).min())))
     if cv is not None and not 2 <= cv <= most:
         raise ValueError(
-            f"cv={cv} folds need 2 <= cv <= {most}: class {rare!r} has {least} examples"
+            f"cv={cv} must be between 2 and {most}: class {rare!r} has {least} examples"
             + ("" if groups is None else f" and there are {len(np.unique(groups))} groups")
             + "; use another cv, or cv=None to choose the number of folds"
         )

@@ -60,8 +60,8 @@ class GuardedClassifierCV(Referee):
     guard : float or None
         The number of standard errors that the gain over the baseline must exceed. The balanced accuracy must also
         exceed that of guessing by two standard errors. None means 1, or 2 for a ``scoring`` other than accuracy, which
-        has no second condition. With few groups, blocks or differing rows, the number is adjusted by Student's
-        quantile. With 0, the classifier with the best mean score is chosen.
+        has no second condition. If the gain depends on few groups, blocks or rows, the number is increased according to
+        Student's distribution. With 0, the classifier with the best mean score is chosen.
     refit : bool
         Whether to fit the chosen classifier on all rows. If False, only the report is available.
     n_jobs : int or None
@@ -119,10 +119,10 @@ class GuardedClassifierCV(Referee):
         groups : array (samples,) or (samples, 2), optional
             The rows of a group stay on one side of every split, whatever the ``cv``, and the standard error is computed
             over groups. Groups are also passed to searches that split by groups. Two columns are crossed groups, such
-            as users and items: every split tests new users with new items. Pass a column only if the model will meet
-            new groups of its kind; a model may use what it knows about groups that it will meet again. If every fold of
-            ``cv`` is trained only on earlier rows, pass at most one column, with which the folds are crossed. Without
-            groups, such a ``cv`` tests the future of the same members.
+            as users and items: every split tests new users with new items. Pass a column only if the model will be
+            applied to new groups of that kind; a model may use what it knows about groups that will occur again. If
+            every fold of ``cv`` is trained only on earlier rows, pass at most one column, with which the folds are
+            crossed. Without groups, such a ``cv`` tests predictions of the future of the same members.
         **params Passed to every ``fit``, or routed if metadata routing is enabled.
         """
         guard = check_guard(self.guard, GUARD if self._by_rows else STRICT)

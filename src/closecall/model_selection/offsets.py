@@ -37,7 +37,7 @@ def cut_points(scores: Array, costs: Array, masses: Array) -> Array:
 def best_offsets(
     scores: Array, costs: Array, weights: Array, *, start: Array | None = None, sweeps: int = _SWEEPS
 ) -> Array:
-    """Return the offsets to add to the scores that minimise the cost.
+    """Return the offsets that minimise the cost when they are added to the scores.
 
     With one score, the result is exact; with more scores, each offset in turn is moved to its exact optimum.
 
@@ -72,7 +72,7 @@ def best_offsets(
 
 
 def saved(scores: Array, costs: Array, offsets: Array) -> Array:
-    """Return the cost (samples,) that adding offsets to the scores saves in each row."""
+    """Return the cost (samples,) saved in each row by adding offsets to the scores."""
     rows, before = np.arange(len(scores)), predicted(scores, np.zeros_like(offsets))
     return costs[rows, before] - costs[rows, predicted(scores, offsets)]
 

@@ -29,9 +29,9 @@ class ExactThresholdClassifier(Referee):
     Every example is scored by a model that was not trained on it. The sorted scores leave n + 1 positions for the
     threshold, and a running sum finds the best of them in O(n log n), without a grid. The gain on each part of the rows
     is measured with the threshold that is best for the other parts, and is averaged over two divisions into folds. If
-    the gain is below ``guard`` standard errors, the threshold is not moved. For data in blocks of time, the single
-    optimum must gain as much, so that a different threshold for every season does not count as a gain. With more than
-    two classes, each class has an offset, and the offsets are moved in turn to their exact optima.
+    the gain is below ``guard`` standard errors, the threshold is not moved. For data in blocks of time, the optimum
+    common to all blocks must also gain as much, so that a different threshold for every season does not count as a
+    gain. With more than two classes, each class has an offset, and the offsets are moved in turn to their exact optima.
 
     Parameters
     ----------
@@ -166,8 +166,8 @@ class ExactThresholdClassifier(Referee):
             matrix = np.asarray(self.objective, dtype=float)
             if matrix.shape != (classes, classes) or not np.isfinite(matrix).all():
                 raise ValueError(
-                    f"a cost matrix for {classes} classes has shape ({classes}, {classes}) and finite entries, not "
-                    f"{matrix.shape}: rows are true classes, columns predictions, in the order of classes_"
+                    f"a cost matrix for {classes} classes must have shape ({classes}, {classes}) and finite entries, "
+                    f"not {matrix.shape}: rows are true classes and columns are predictions, in the order of classes_"
                 )
         return matrix[codes], mass
 
@@ -237,7 +237,7 @@ class ExactThresholdClassifier(Referee):
         return np.sort(self.default_threshold_ - ends[:, 0])
 
     def _public(self, offsets: Array) -> Any:
-        """Return the threshold on the scores for two classes, or the offsets of more classes."""
+        """Return the threshold on the scores for two classes, or the offsets for more classes."""
         return offsets if len(self.classes_) > 2 else float(self.default_threshold_ - offsets[0])
 
     def _members(self) -> list[tuple[str, Any]]:
@@ -299,7 +299,7 @@ def _check_scores(model: Any, X: Any, method: str) -> None:
     fits = scores.shape[1:] == (len(model.classes_),)
     if not fits or (model.classes_[scores.argmax(axis=1)] != model.predict(X)).mean() > _OTHERS:
         raise ValueError(
-            f"the class with the largest score of {type(model).__name__} is not its prediction: its "
+            f"{type(model).__name__} does not predict the class with the largest score: its "
             "decision_function must have one score for each class; an SVC needs decision_function_shape='ovr'"
         )
 

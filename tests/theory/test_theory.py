@@ -275,7 +275,7 @@ BAD = [
     (lambda: minimum_errors([[0.0], [1.0]], [-1, 1], start=[1.0, 2.0]), "start must be finite and have shape"),
     (lambda: risk_bound(1.5, 10, 2, 0.1), "training_risk"),
     (lambda: risk_bound(0.5, 10, 2, 1.0), "delta"),
-    (lambda: risk_bound(0.5, 0, 2, 0.1), "at least one sample"),
+    (lambda: risk_bound(0.5, 0, 2, 0.1), "samples must be >= 1"),
 ]
 
 

@@ -82,7 +82,7 @@ def test_bombs_are_refused_before_they_unpack(tmp_path: Path) -> None:
     (tmp_path / "bomb.csv.gz").write_bytes(gzip.compress(b"a,target\n" + b"0" * (1 << 25)))
     sizes = [len(bomb), *(each.stat().st_size for each in tmp_path.iterdir())]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(ArchiveError, match=f"more than {MAX_RECORD} bytes"):
+    with pytest.raises(ArchiveError, match=f"more than the {MAX_RECORD} bytes"):
         unpack(bomb)
     with pytest.raises(DataError, match="bytes allowed when unpacked"):
         list(parquet.stream_parquet(tmp_path / "bomb.parquet", parquet.BATCH, 1 << 26, whole=True))

@@ -262,7 +262,7 @@ def test_http_get(monkeypatch: pytest.MonkeyPatch) -> None:
                 with pytest.raises(OSError):
                     remote.http_get(f"{base}/{path}")
             monkeypatch.setattr(remote, "LIMIT", 3)
-            with pytest.raises(DataError, match="more than 3 bytes"):
+            with pytest.raises(DataError, match="more than the 3 bytes"):
                 remote.http_get(f"{base}/whole")
         finally:
             server.shutdown()

@@ -197,7 +197,7 @@ def test_large_data_takes_the_heat_on_a_part(monkeypatch: pytest.MonkeyPatch) ->
         ({"alphas": ()}, "alphas is empty"),
         ({"alphas": (1.0, np.inf)}, "alphas contains inf"),
         ({"ks": (1000,)}, "k=1000 exceeds the"),
-        ({"guard": -1}, "guard=-1 must be None or a number >= 0"),
+        ({"guard": -1}, "guard=-1 must be None or a number of standard errors >= 0"),
         ({"cv": 50}, "cv=50 must be"),
         ({"cv": 1}, "cv=1 must be"),
         ({"cv": []}, "no split|at least one"),

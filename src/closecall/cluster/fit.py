@@ -62,7 +62,7 @@ def make_frame(survey: Survey, classes: Array, class_weight: Any, *, intercept: 
 
 
 def select_by(problem: Problem, total: float, size: int = 0) -> LossCut:
-    """Return the selection of a problem from the mass ``total``; raise an error if it needs all rows in one place."""
+    """Return the selection of a problem for the mass ``total``; raise an error if it needs all rows in one place."""
     k, m = counts(problem, total)
     loss, advice = get_loss(problem.loss), "raise max_gathered to at least the size of X, or"
     if get_aggregate(problem.aggregate).is_average(k, m, total):

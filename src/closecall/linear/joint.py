@@ -1,8 +1,8 @@
 """Joint problems of several classes, solved together in one set of coordinates.
 
-The convex part of a run uses SciPy's L-BFGS, one problem at a time. It is the whole run for ``average`` and the first
-third of a decay, which all values of k share. The remaining part uses majorising steps for all problems at once,
-because the overhead of Python would dominate the time of single steps.
+The convex part of a run uses SciPy's L-BFGS, one problem at a time. This part is the whole run for ``average``. For a
+decay, it is the first third of the run and is shared by all values of k. The remaining part uses majorising steps for
+all problems at once, because the overhead of Python would dominate the time of single steps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """ONNX converters for skl2onnx: the linear classifiers and the squashing scaler, in the precision of their input.
 
-After one call to ``register()``, ``skl2onnx.to_onnx`` converts these models, alone or in a pipeline. As for
-scikit-learn's classifiers, the outputs are labels, and probabilities if the classifier has them, otherwise scores.
+After one call to ``register()``, ``skl2onnx.to_onnx`` converts these models, alone or in a pipeline. As with
+scikit-learn's classifiers, the outputs are labels, together with probabilities if they are available and scores
+otherwise.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 ``save`` writes every fitted attribute and every parameter that is plain data. Before ``load`` builds anything, it
 verifies the format, the version, the name of the class against a fixed list, and a SHA-256 hash of the whole content;
 then it verifies that the parts of the model are consistent. The checksum detects accidents, not forgeries: a forged
-file can predict anything, but it cannot run code.
+model can make arbitrary predictions, but its file cannot run code.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ thousand training rows. The best settings of each kind then run, from all starts
 rows; unless the table is large, this requires all folds. On the PMLB data sets, the race chooses settings as good as
 those from the full grid with far fewer fits.
 
-No model starts from one that was trained on its test rows: starts are either cold or convex solutions of the same fold.
+No model starts from one that was trained on its test rows: every start is either cold or the solution of a convex
+problem on the same fold.
 """
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ class Race:
         self._score(fitted + moved)
 
     def _fit(self, pairs: list[Pair], form: str, rough: bool) -> None:
-        """Solve pairs of one form; multinomial logistic regression warm-starts from the next larger alpha."""
+        """Solve pairs of the same form; multinomial logistic regression is warm-started from the next larger alpha."""
         alphas = sorted({self.settings[place].alpha for place, _ in pairs}, reverse=True)
         if all(self.settings[place].kind == MULTINOMIAL for place, _ in pairs) and len(alphas) > 1:
             for alpha in alphas:
@@ -346,7 +347,7 @@ class Race:
         return replace(paired(over, panel.weights, self.units, spread), chance=panel.chance(gains)), informed
 
     def _gain_of_folds(self, groups: list[Array]) -> Gain:
-        """Return the mean gain over the folds; each compares settings chosen on :func:`disjoint` folds."""
+        """Return the mean gain over the folds; each fold compares settings chosen on :func:`disjoint` folds."""
         gains, shares = list[float](), list[float]()
         kinds = [self._heats(groups[0]), self._heats(np.concatenate(groups[1:]))]
         apart = disjoint(self.tests[: self.finals], self.units)[:, : kinds[1][1]]
@@ -364,7 +365,7 @@ class Race:
 
 
 def hits(X: Array, codes: Array, coef: Array, intercept: Array) -> Array:
-    """Return whether models with coef (settings, scores, features) predict the codes (settings, samples)."""
+    """Return whether models with coef (settings, scores, features) predict each code correctly (settings, samples)."""
     right = np.empty((len(coef), len(codes)), dtype=bool)
     size = max(1, (1 << 22) // max(1, len(codes) * coef.shape[1]))
     for begin in range(0, len(coef), size):

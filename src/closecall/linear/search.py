@@ -196,7 +196,7 @@ class AggregateLossClassifierCV(_Search):
 
     The search always includes logistic regression, with and without the exact intercept, and replaces it only if the
     gain is significant. This rule is called the guard. The baseline is scikit-learn's own model (multinomial for more
-    than two classes), whatever the values of ``loss`` and ``multiclass``. With a guard, the tenth of the rows that are
+    than two classes), whatever the values of ``loss`` and ``multiclass``. With a guard, the 10 % of the rows that are
     farthest from the mean are not used to choose or evaluate challengers, because outliers favour a model whose
     boundary they have tilted towards themselves. They are used for ``cv_results_`` and for choosing the baseline's
     alpha.
@@ -226,8 +226,8 @@ class AggregateLossClassifierCV(_Search):
     guard : float or None
         The number of standard errors that the gain over the baseline must exceed. The balanced accuracy must also
         exceed that of guessing by two standard errors (see :mod:`closecall.paired`). None means 1, or 2 for a
-        ``scoring`` other than accuracy, which has no second condition. With 0, the setting with the best mean score in
-        the whole grid is chosen, as in the paper.
+        ``scoring`` other than accuracy, for which there is no second condition. With 0, the setting with the best mean
+        score in the whole grid is chosen, as in the paper.
     refit : bool
         Whether to fit the chosen setting on all rows. If False, only the results of the search are available.
     class_weight : dict, "balanced" or None

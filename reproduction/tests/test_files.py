@@ -148,7 +148,7 @@ def test_parquet_bounds_and_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path = tmp_path / "t.parquet"
     pd.DataFrame({"a": np.zeros(1000), "target": ["x", "y"] * 500}).to_parquet(path)
     monkeypatch.setattr(sheet, "LIMIT", 1000)
-    with pytest.raises(DataError, match="1000 rows x 2 columns; refused"):
+    with pytest.raises(DataError, match="1000 rows x 2 columns, which is too much"):
         load_dataset(path)
     monkeypatch.undo()
     path.write_bytes(path.read_bytes()[:-20])

@@ -12,13 +12,13 @@ INCOMPLETE, BAD_REQUEST = 2, 3
 
 
 class RunError(RuntimeError):
-    """Raised to end a run that the same command can continue; the message states the reason and what to do."""
+    """Raised to end a run that the same command can resume; the message states the reason and what to do."""
 
 
 #: Commands that keep finished work; other commands keep nothing.
 RESUMABLE = ("reproduce",)
 KEPT = "finished work is kept; the same command resumes the run"
-AGAIN = "the same command starts over"
+AGAIN = "the same command starts again from the beginning"
 
 
 def going_on() -> str:

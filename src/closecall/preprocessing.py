@@ -21,8 +21,8 @@ _MAD, _QUARTERS = 0.6744897501960817, 1.3489795003921634
 def squash(z: Array, bound: float = BOUND) -> Array:
     """Return deviations ``z`` unchanged up to ``bound``, and squash larger ones smoothly to less than ``bound + ROOM``.
 
-    The curve is smooth, because its slope is 1 where it leaves the straight line. It increases strictly, so the order
-    is preserved. NaN stays NaN.
+    The curve is smooth, because its slope is 1 where it leaves the straight line. The curve increases strictly, so the
+    order is preserved. NaN stays NaN.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def unsquash(z: Array, bound: float = BOUND) -> Array:
 
 
 def robust_scale(X: Array) -> tuple[Array, Array]:
-    """Return the centre and scale (features,) of each column of X (samples, features), from its finite cells.
+    """Return the centre and scale (features,) of each column of X (samples, features), computed from its finite cells.
 
     The centre is the median; the scale is the median absolute deviation in units of a normal distribution's standard
     deviation. If more than half of the cells are equal, the scale is the interquartile range, or the standard deviation
@@ -95,14 +95,16 @@ class SquashingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  #
     """Scale every column by its median and its robust deviation, and squash outliers.
 
     A few extreme cells can distort the mean and the standard deviation so much that standardisation squeezes all other
-    rows together. This scaler prevents that. A cell within ``bound`` robust deviations of the median is only scaled. A
-    cell beyond the bound is squashed towards ``bound + 0.25``, which preserves the order. skrub's class of the same
-    name is based on the same idea but bends the whole column, whereas this one scales ordinary cells linearly.
+    rows together. Squashing these cells prevents this distortion. A cell within ``bound`` robust deviations of the
+    median is only scaled. A cell beyond the bound is squashed towards ``bound + 0.25``, which preserves the order.
+    skrub's class of the same name is based on the same idea but bends the whole column, whereas this one scales
+    ordinary cells linearly.
 
     Parameters
     ----------
     bound : float
-        The number of robust deviations up to which cells are only scaled. With infinity, no cell is squashed.
+        The number of robust deviations up to which cells are only scaled. If ``bound`` is infinite, no cell is
+        squashed.
 
     Attributes
     ----------

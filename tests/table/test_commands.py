@@ -181,10 +181,10 @@ def test_a_model_given_as_data_is_called_one(run: Run) -> None:
     for model in models:
         for given in (("compare", model, "--no-report"), ("fit", model, "--out", "m"), ("predict", model, model)):
             assert run(*given) == cli.BAD_REQUEST
-            assert f"'{model}' is a closecall model, not data; closecall predict {model} DATA applies it" in run.err
+            assert f"'{model}' is a closecall model, not data; apply it with closecall predict {model} DATA" in run.err
         for command in ("predict", "explain"):
             assert run(command, "c.csv", model) == cli.BAD_REQUEST
-            assert f"'{model}' is a closecall model and 'c.csv' is not: swap them, the model comes first" in run.err
+            assert f"'{model}' is a closecall model and 'c.csv' is not: swap them; the model comes first" in run.err
     Path("other.zip").write_bytes(b"PK\x03\x04 something else")
     assert run("compare", "other.zip", "--no-report") == cli.BAD_REQUEST
     assert "zip archive" in run.err

@@ -19,7 +19,7 @@ Json = Annotated[bool, typer.Option("--json", help="Write events or results to s
 
 
 class Console(RichConsole):
-    """Rich's console without emoji, in which a closed pipe raises ``BrokenPipeError``."""
+    """A Rich console without emoji, in which a closed pipe raises ``BrokenPipeError``."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, highlight=False, emoji=False)

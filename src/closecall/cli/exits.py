@@ -33,7 +33,7 @@ def explain(error: BaseException) -> tuple[str, int]:
     Examples
     --------
     >>> explain(KeyboardInterrupt())
-    ('interrupted; the same command starts over', 2)
+    ('interrupted; the same command starts again from the beginning', 2)
     >>> explain(ValueError("no such target"))
     ('closecall: no such target', 3)
     """
@@ -68,7 +68,7 @@ def _is_full(error: BaseException | None) -> bool:
 
 
 def finish(code: object) -> int:
-    """Return the exit code of an application; typer's code for Ctrl-C raises ``KeyboardInterrupt``."""
+    """Return the exit code of an application; raise ``KeyboardInterrupt`` if it is typer's code for Ctrl-C."""
     if code == _INTERRUPTED:
         raise KeyboardInterrupt
     return code if isinstance(code, int) else 0

@@ -166,7 +166,7 @@ def _loaded(model: str, data: list[str], trust: list[str] | None) -> Any:
 
     swapped = [each for each in data if is_model(each)]
     if swapped and not is_model(model):
-        raise ValueError(f"{swapped[0]!r} is a closecall model and {model!r} is not: swap them, the model comes first")
+        raise ValueError(f"{swapped[0]!r} is a closecall model and {model!r} is not: swap them; the model comes first")
     return TableModel.load(model, trust or ())
 
 
@@ -178,7 +178,7 @@ def _check_copied(copied: list[str], names: list[str]) -> None:
         raise ValueError(f"--copy {missing[0]!r}: the data has no such column; its columns are {quoted(names)}")
     clash = [name for name in copied if name in ("row", "prediction", "score")]
     if clash:
-        raise ValueError(f"--copy {clash[0]!r}: the output has its own column of that name; rename the one in the data")
+        raise ValueError(f"--copy {clash[0]!r}: the output already has a column of that name; rename yours")
 
 
 class _Tally:
@@ -201,7 +201,7 @@ class _Tally:
         return self.known / self.comparable if self.comparable else 0.0
 
     def take(self, model: Any, frame: Any, copied: list[str]) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-        """Return the header and the prediction rows for one piece; update the totals."""
+        """Return the header and the prediction rows for one piece of the data; update the totals."""
         from closecall.table.read.columns import texts
 
         strange: Counter[str] = Counter()
@@ -249,7 +249,7 @@ def explain(
     trust: Trust = None, sep: t.Sep = "", encoding: t.Encoding = "",
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Show how much each column pulled a row towards its predicted class, in the units of the table."""
+    """Show how much each column pulled a row towards its predicted class, with values in the units of the table."""
     from closecall.table.explain import explain as explained
     from closecall.table.table import stream
 
@@ -282,8 +282,8 @@ def _print_explained(row: int, head: dict[str, Any], pulls: list[dict[str, Any]]
     if not head["adds_up"]:
         out.print(
             f"A typical row has the score {head['start']:+.3f}, and this row has {head['score']:+.3f}; a score above 0 "
-            f"means {plain(head['prediction'])}. A pull is the drop in the score if the column had its usual value. "
-            "The model is not linear, so pulls need not add up."
+            f"means {plain(head['prediction'])}. A pull is the amount by which the score would drop if the "
+            "column had its usual value. The model is not linear, so the pulls need not add up."
         )
         return
     out.print(

@@ -149,7 +149,7 @@ def check(
 
 
 def print_suspects(suspects: Any, top: int = 3) -> None:
-    """Print the first rows to check of each kind, the number of all such rows, and how reliable the list is."""
+    """Print the first rows to check of each kind, the total number of such rows, and how reliable the list is."""
     from closecall.table.report import PRECISION, suspect_counts, suspect_rows
 
     out.print("Rows to check", style="bold")

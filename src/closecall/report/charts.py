@@ -69,7 +69,7 @@ ADDRESS_SPACE = 1 << 38
 
 
 def check_room() -> None:
-    """Raise an error if the address space is limited, because drawing would end the process."""
+    """Raise an error if the address space is limited, because drawing would then crash the process."""
     limit = address_space()
     if limit is not None and limit < ADDRESS_SPACE:
         raise ValueError(

@@ -39,5 +39,5 @@ def csv_text(rows: Iterable[Sequence[Any]]) -> str:
 
 
 def signed(value: float, digits: int) -> str:
-    """Return a difference with its sign; a difference that is rounded to zero is never negative."""
+    """Return a difference with its sign; a difference that rounds to zero has no minus sign."""
     return f"{round(value, digits) + 0.0:+.{digits}f}"

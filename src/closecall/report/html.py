@@ -60,7 +60,7 @@ def _source(script: str) -> str:
 def _bundle() -> str:
     """Return the script that draws charts, including its libraries; it is slow to assemble.
 
-    It contains no data, so only the sequence that would end the element has to be escaped.
+    The script contains no data, so only the sequence that would end the element has to be escaped.
     """
     return str(vl_convert.javascript_bundle(read("charts.js"))).replace("</script", "<\\/script")
 

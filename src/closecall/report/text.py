@@ -1,4 +1,4 @@
-"""Safe text: untrusted names for CSV, HTML and terminals."""
+"""Escape untrusted names for CSV, HTML and terminals."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def check_rows(X: Any, y: Any, *, random_state: int = 0) -> Any:
     y : array (rows,)
         Labels.
     random_state : int
-        Seed of the folds and the forest.
+        Seed for the folds and the forest.
 
     Returns
     -------
@@ -166,9 +166,10 @@ def _labels(best: Opinion, codes: Array, classes: Array) -> list[tuple[Any, ...]
 
 
 def deviations(values: Array) -> Array:
-    """Return the distances (rows,) of numbers from their median, in robust deviations on their side; NaN if missing.
+    """Return the distances (rows,) of numbers from their median; NaN if missing.
 
-    A column with a long tail has a large deviation on that side, so its tail does not count as extreme.
+    Distances are divided by the robust deviation of the values on the same side of the median. A column with a long
+    tail has a large deviation on that side, so its tail does not count as extreme.
     """
     known = values[np.isfinite(values)]
     if not len(known) or len(np.unique(known)) <= 2:

@@ -1,8 +1,8 @@
 """Run every contender on the same splits of one table.
 
-A split has a training part (50 %), a validation part (25 %) and a test part (25 %). Preprocessing is fitted on the
-first two. Every contender is tuned on them and scored on the test part. Splits run in separate processes, with one
-BLAS thread each.
+A split has a training part (50 %), a validation part (25 %) and a test part (25 %). Preprocessing is fitted to the
+training and validation parts. Every contender is tuned on those two parts and scored on the test part. Splits run in
+separate processes, with one BLAS thread each.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def compare(
     splits : int
         Number of random splits into training, validation and test parts.
     rows : int
-        The maximum number of rows used, stratified by class; 0 for all.
+        The maximum number of rows to use, stratified by class; 0 for all.
     metric : str
         ``accuracy``, ``balanced_accuracy``, ``f1``, ``log_loss`` or ``auc``.
     extra, only, everyone : sequences of str, bool
@@ -142,11 +142,11 @@ def compare(
     multiclass : str
         ``ovr``, ``top_two`` or ``softmax``.
     squash : bool
-        Whether extreme cells are squashed, as by :class:`closecall.SquashingScaler`.
+        Whether to squash extreme cells, as in :class:`closecall.SquashingScaler`.
     reading : Reading, optional
         Corrections for columns that are not recognised correctly.
     seed, jobs : int
-        Seed of all random numbers, and number of processes (0 for one per core).
+        Seed for all random numbers, and number of processes (0 for one per core).
     arguments, told, progress
         Used by the command line: its arguments, a callback that receives the table and the hints before the splits
         run, and a callback that shows progress.

@@ -173,7 +173,8 @@ def _result(contender: Contender, splits: Sequence[Split], classes: int) -> Resu
 def clearly_learns(splits: Sequence[Split], results: Sequence[Result], units: Units) -> bool:
     """Test, row by row, whether some contender is clearly more accurate than always predicting the largest class.
 
-    This is more sensitive than a test over a few splits. The significance level is divided among the contenders.
+    A test over rows is more sensitive than one over a few splits. The significance level is divided among the
+    contenders.
     """
     total, squares, times = np.zeros((3, len(units.codes)))
     tested = [result for result in results if result.method != MAJORITY]

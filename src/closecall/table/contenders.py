@@ -1,7 +1,8 @@
 """The contenders of a comparison: the name, label and one-line description of each, and how it is tuned.
 
-Each is trained on the training part, tuned on the validation part, retrained on both and scored on the test part.
-LogisticRegression has eleven settings; the others have about as many, so that none gains an advantage by trying more.
+Each contender is trained on the training part, tuned on the validation part, retrained on both and scored on the test
+part. LogisticRegression has eleven settings; the others have about as many, so that none gains an advantage by trying
+more.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def _tuned(name: str, grid: Grid, data: SplitData, metric: Metric) -> Entry:
 
 
 def search_of(name: str, how: How) -> Any:
-    """Return the search of ``closecall fit``: close-k if its gain is significant, or the best setting of aggregates."""
+    """Return the search that ``closecall fit`` runs for close-k (chosen if its gain is significant) or aggregates."""
     calibration = "sigmoid" if how.metric in ("log_loss", "auc") else how.calibration
     shared = {"loss": how.loss, "scoring": METRICS[how.metric].scoring, "cv": how.cv, "calibration": calibration}
     if name == CLOSE_K:
@@ -188,10 +189,10 @@ def built_in(how: How) -> dict[str, Contender]:
     found = [
         Contender(CLOSE_K, "close-k", "what `closecall fit` trains: the average loss, or close-k if its gain is clear",
                   "linear", own=partial(_searched, CLOSE_K, how)),
-        Contender(LOGISTIC, "LogisticRegression", "scikit-learn's linear model of the logistic loss", "linear"),
+        Contender(LOGISTIC, "LogisticRegression", "scikit-learn's linear model with the logistic loss", "linear"),
         Contender(UNSQUASHED, "LogisticRegression, not squashed", "LogisticRegression on columns with variance 1",
                   "linear", GRIDS[LOGISTIC]),
-        Contender("linear_svc", "LinearSVC", "scikit-learn's linear model of the squared hinge loss", "linear"),
+        Contender("linear_svc", "LinearSVC", "scikit-learn's linear model with the squared hinge loss", "linear"),
         Contender(EXACT_THRESHOLD, "LogisticRegression, exact threshold",
                   "LogisticRegression with its threshold moved if the gain is significant", "linear",
                   own=_exact_threshold),
@@ -249,7 +250,7 @@ def contender_of(name: str, how: How | None = None) -> Contender:
 
 
 def libraries() -> dict[str, str]:
-    """Return an error message for each contender of :data:`INSTALLED` whose package is installed; empty if it works."""
+    """Return an error message for each contender of :data:`INSTALLED` that is installed; empty if it works."""
     found = {}
     for name, each in INSTALLED.items():
         place = str(each.settings.make)

@@ -165,8 +165,9 @@ def close_calls(
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the header and the rows about which close-k is least certain out of sample.
 
-    Each row lists its number in the table (from 1, without the header), its class, the most frequent prediction, the
-    lead of the winner over the runner-up relative to the median of the split, and the columns with the largest weights.
+    Each row lists its number in the table (from 1, not counting the header line), its class, the most frequent
+    prediction, the lead of the winner over the runner-up relative to the median of the split, and the columns with the
+    largest weights.
     """
     leads: dict[int, list[float]] = {}
     codes: dict[int, list[int]] = {}
@@ -196,7 +197,7 @@ def close_calls(
 
 
 def _heaviest(table: Sheet, splits: Sequence[Split]) -> list[str]:
-    """Return the columns of the table with the largest total weight of their encoded columns."""
+    """Return the columns of the table whose encoded columns have the largest total weight."""
     weight: dict[str, float] = {column.name: 0.0 for column in table.columns}
     for split in splits:
         coef = split.entries[CLOSE_K].coef

@@ -42,7 +42,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.columns = columns
 
     def fit(self, X: Any, y: Any = None) -> TableEncoder:
-        """Learn means, names and scales from a frame."""
+        """Learn fill values, categories and scales from a frame."""
         self.recipe_ = Preprocessor.fit(X, self.columns)
         return self
 

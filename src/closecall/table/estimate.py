@@ -55,7 +55,7 @@ class Estimate:
 
 
 def why_none(table: Sheet, splits: int, order: Order) -> str:
-    """Return why a model cannot be evaluated on held-out rows; empty if it can, or if no estimate was requested."""
+    """Return why held-out rows cannot be used to evaluate a model; empty if they can or no estimate was requested."""
     if splits >= 2 and order.few:
         return f"no estimate: {order.few} groups are too few to estimate an error; {FEWEST} are needed"
     rare, count = min(Counter(map(str, table.labels)).items(), key=lambda each: each[1])
@@ -102,7 +102,7 @@ def chosen_words(classifier: Any, model: str, metric: Metric) -> str:
     found, needed = (metric.gain(step[name]) for name in ("gain", "needed"))
     gain = f"{found:+.{metric.rough}f} {metric.unit} (a clear gain needs {needed:.{metric.rough}f})"
     if won:
-        reason = f"it gains over {held}: {gain}"
+        reason = f"it is better than {held}: {gain}"
     else:
         reason = f"{rival} is not clearly better: {gain}" if step["gain"] > 0 else "nothing else is better"
     return f"chosen: {kind} with {counts}, because {reason}"

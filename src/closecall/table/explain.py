@@ -1,4 +1,4 @@
-"""Explain a prediction by the contribution of each column to the score, in the units of the table."""
+"""Explain a prediction by the contribution of each column to the score, with values in the units of the table."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
     head : dict
         ``prediction``, ``against`` (the other class, or the runner-up), ``score`` (positive; the sum of ``start`` and
         all pulls), ``start`` (the score of a typical row), ``probability`` or None, and ``adds_up``. If the model is
-        not linear, ``adds_up`` is False: a pull is then the drop in the score if the column had its usual value, and
-        pulls need not add up.
+        not linear, ``adds_up`` is False: a pull is then the amount by which the score would drop if the column had its
+        usual value, and the pulls need not add up.
     pulls : list of dict
         For each column, the strongest pull first: ``column``, its ``value``, its ``usual`` value (median or mode),
         ``pull`` towards the prediction, ``per_unit`` (the effect of one more unit of a number, unless it is

@@ -32,7 +32,7 @@ def gains(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
 def _intervals(
     shown: Sequence[Row], splits: Sequence[Row], points: dict[str, str], title: str, step: int, legend: Any, **more: str
 ) -> Any:
-    """Draw a dot for each split and a tick on a pale interval for each summary; ``points`` begins with the y-axis."""
+    """Draw a dot for each split and a tick on a pale interval for each summary; ``points`` lists the y-axis first."""
     name, *_, field = points
     order = list(dict.fromkeys(record[name] for record in shown))
     y, x = alt.Y(f"{name}:N", sort=order, title=None, axis=alt.Axis(labelLimit=230)), _across(field, title)

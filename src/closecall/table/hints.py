@@ -93,7 +93,10 @@ def _disguised(column: Any, values: Any) -> Iterator[str]:
 def _many(column: Any, values: Array) -> Iterator[str]:
     kinds = len(np.unique(values))
     if column.kind == "nominal" and kinds > 20 and len(values) <= ALMOST * kinds:
-        yield f"{column.name!r} has {kinds} names in {len(values)} rows, almost an identifier: --drop {column.name!r}"
+        yield (
+            f"{column.name!r} has {kinds} names in {len(values)} rows and is almost an identifier: "
+            f"use --drop {column.name!r}"
+        )
 
 
 def _header(table: Sheet) -> Iterator[str]:

@@ -66,7 +66,7 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> dict[str,
     """Read the state written by :func:`dump`, with its classifier rebuilt from checked numbers; see :mod:`.rebuild`.
 
     Classifiers that ``closecall fit`` does not write are rejected before they are built, unless all their types
-    are ``trusted``. In that case, skops builds them, and only their size is checked.
+    are ``trusted``. Trusted classifiers are built by skops, and only their size is checked.
     """
     where, budget = os.fspath(path), Budget()
     try:

@@ -42,7 +42,7 @@ def _f1(truth: Array, scores: Array) -> float:
 
 
 def _auc(truth: Array, scores: Array) -> float:
-    """Return the probability that a member of a class scores above a non-member, averaged over the classes present."""
+    """Return the probability that a member of a class scores higher than others, averaged over the classes present."""
     columns = {1: scores[:, 1] - scores[:, 0]} if scores.shape[1] == 2 else {c: scores[:, c] for c in np.unique(truth)}
     found = []
     for code, values in columns.items():
@@ -123,7 +123,7 @@ METRICS = {
 
 
 def sigmoids(scores: Array, truth: Array) -> list[Array]:
-    """Return Platt's sigmoids for scores (samples, 1 or classes) and the codes of the true classes (samples,)."""
+    """Return Platt's sigmoids fitted to scores (samples, 1 or classes) and the codes of the true classes (samples,)."""
     return fit_calibrators("sigmoid", scores, truth, np.ones(len(truth)))
 
 

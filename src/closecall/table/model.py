@@ -127,7 +127,7 @@ class TableModel:
     def scores(self, X: Array) -> Array:
         """Return scores (rows,) of the second of two classes, or (rows, classes).
 
-        They are log odds or log probabilities if the classifier has probabilities.
+        The scores are log odds or log probabilities if the classifier has probabilities.
         """
         found = wide(scores_of(self.classifier, X)[0])
         return finite(found[:, 1] - found[:, 0] if found.shape[1] == 2 else found, "scores")
@@ -155,7 +155,7 @@ class TableModel:
             hints = [f"rename {found!r} to {name!r}" for name, found in near.items() if found]
             raise DataError(
                 f"the model needs the columns {quoted(missing)}, which the data does not have; "
-                + ("; ".join(hints) if hints else "add them (left empty where unknown)")
+                + ("; ".join(hints) if hints else "add them, and leave unknown values empty")
             )
         return (f"columns that the model does not use: {quoted(new)}",) if new else ()
 

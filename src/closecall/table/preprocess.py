@@ -1,4 +1,4 @@
-"""Turn the columns of a table into a matrix, as learnt from the training rows.
+"""Turn the columns of a table into a matrix, using an encoding learnt from the training rows.
 
 A missing number becomes the training median, and a missing name becomes the most frequent name. Each category gets a
 column, except that categories too rare to learn from share one. Columns are scaled and squashed as by
@@ -49,7 +49,7 @@ class Step:
 
     @property
     def first(self) -> int:
-        """The first level with a column: 1 if there are two levels, whose columns would be complements, otherwise 0."""
+        """The first level with a column: 1 if there are two levels (their columns are complements), otherwise 0."""
         return int(len(self.kinds) == 2)
 
     @property

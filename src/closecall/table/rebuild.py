@@ -163,7 +163,7 @@ def _counted(stored: Stored, node: Any, found: list[Any]) -> int:
 
 
 def _boosting(stored: Stored, given: dict[str, Any], classes: int, features: int) -> Any:
-    """Rebuild boosting from a tree for each round, or for each round and class, and the baseline score."""
+    """Rebuild boosted trees from a tree for each round (or for each round and class) and the baseline score."""
     model = HistGradientBoostingClassifier(max_iter=1, early_stopping=False, random_state=0)
     model.fit([[0.0], [1.0], [2.0]], [0, 1, min(2, classes - 1)])
     ((pattern, *_),) = model._predictors

@@ -124,7 +124,7 @@ def rows_csv(suspects: Any) -> str:
 
 
 def suspect_rows(suspects: Any, most: int = 0) -> list[tuple[str, ...]]:
-    """Return the first ``most`` rows to check of each kind (0: all), numbered from 1 without the header line."""
+    """Return the first ``most`` rows to check of each kind (0: all), numbered from 1, not counting the header line."""
     found: list[tuple[str, ...]] = []
     for kind in ("label", "cell", "twin"):
         mine = suspects[suspects["kind"] == kind].head(most or len(suspects))
@@ -249,7 +249,9 @@ def _sides(classes: Sequence[str]) -> str:
         return (
             f"Larger values favour {classes[1]!r} for columns on the right, and {classes[0]!r} for columns on the left."
         )
-    return "Larger values favour the class after the arrow for columns on the right, and other classes on the left."
+    return (
+        "Larger values favour the class after the arrow for columns on the right, and others for columns on the left."
+    )
 
 
 def as_records(found: TableComparison) -> list[Row]:

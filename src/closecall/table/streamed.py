@@ -47,7 +47,7 @@ STREAMED: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Streamed:
-    """A fitted model with the number of rows, the rows of each class, the number of passes, and notes."""
+    """A fitted model with the number of rows (in total and in each class), the number of passes, and notes."""
 
     model: TableModel
     rows: int
@@ -103,7 +103,7 @@ def fit_streamed(
     source: ParquetSource, model: str = "close_k", how: How | None = None, *, keep: Collection[str] = (),
     callback: Callable[[PassEvent], None] | None = None, max_gathered: int = MAX_GATHERED,
 ) -> Streamed:  # fmt: skip
-    """Fit a model of :data:`STREAMED` to the numeric columns of Parquet files, read here or by Dask workers.
+    """Fit a model of :data:`STREAMED` to the numeric columns of Parquet files, read locally or by Dask workers.
 
     If the table has more than ``max_gathered`` entries, its rows are not gathered, and more than two classes are fitted
     one against the rest. ``callback`` receives a :class:`closecall.cluster.PassEvent` for every partition of every
@@ -121,7 +121,10 @@ def fit_streamed(
     recast = Recast(center[used], scale[used], codes, single=rows * len(names) > max_gathered, bound=bound)
     more = (*more, *_pulled(found, used, names, recast))
     if len(classes) > 2 and rows * len(names) > max_gathered and multiclass != "ovr":
-        multiclass, more = "ovr", (*more, "too many rows: each class is fitted against the rest (--multiclass ovr)")
+        multiclass, more = (
+            "ovr",
+            (*more, "too many rows: the classes are fitted one against the rest (--multiclass ovr)"),
+        )
     settings: dict[str, Any] = {"multiclass": multiclass, "callback": callback, "max_gathered": max_gathered}
     if STREAMED[model] is DaskCloseKClassifierCV:
         settings |= {"calibration": "sigmoid", "random_state": 0}

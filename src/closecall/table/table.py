@@ -32,7 +32,7 @@ def is_model(source: str) -> bool:
 
 def _check_data(source: str) -> None:
     if is_model(source):
-        raise DataError(f"{source!r} is a closecall model, not data; closecall predict {source} DATA applies it")
+        raise DataError(f"{source!r} is a closecall model, not data; apply it with closecall predict {source} DATA")
 
 
 def read(source: str, target: str = "", reading: Reading | None = None) -> Sheet:
@@ -43,7 +43,7 @@ def read(source: str, target: str = "", reading: Reading | None = None) -> Sheet
     source : str
         A file, ``-`` for standard input, or the name of a data set (``monk3``, ``pmlb:...``, ``openml:...``).
     target : str
-        The target column; if empty, it is found by name, or it is the last column.
+        The target column; if empty, a column with a usual name is chosen, otherwise the last one.
     reading : Reading, optional
         Columns to leave out, to keep, or to read as numbers or names, and the separator and encoding of a file.
 

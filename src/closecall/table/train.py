@@ -53,7 +53,7 @@ def _pairs(X: Array, y: Array, how: How, folds: int = 5) -> list[tuple[Array, Ar
 
 
 def _tuned(plain: Any, loss: str, X: Array, y: Array, how: How) -> Any:
-    """Fit the average of a loss, with alpha = 1/C from a cross-validation of scikit-learn's model."""
+    """Fit a model that minimises the average loss, with alpha = 1/C from a cross-validation of scikit-learn's model."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # settings at the edges of the grid do not converge
         scoring = partial(_worth, METRICS[how.metric])

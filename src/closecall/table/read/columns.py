@@ -80,7 +80,7 @@ def quoted(names: Sequence[str], most: int = 8) -> str:
 
 
 def suggestion(name: str, names: Sequence[str]) -> str:
-    """Return the end of a message about an unknown column: the most similar name, and the first names."""
+    """Return the end of a message about an unknown column: the most similar name, and the first few columns."""
     near = nearest(name, names)
     return f"{f'did you mean {near!r}? Its' if near else 'its'} columns are {quoted(names)}"
 
@@ -376,7 +376,7 @@ def _share(known: Any, what: Column) -> float:
 
 
 def _but_for_words(known: Any, what: Column, fits: float) -> bool:
-    """Return whether the values that do not fit are one or two words for missing values."""
+    """Return whether the values that do not fit are only one or two words for missing values."""
     if fits < HALF:
         return False
     found = numbers(known, what)

@@ -1,4 +1,4 @@
-"""Encode columns as a matrix, as learnt from the training rows."""
+"""Encode columns as a matrix, using values learnt from the training rows."""
 
 from __future__ import annotations
 

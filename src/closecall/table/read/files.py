@@ -45,7 +45,7 @@ def expanded(path: str | os.PathLike[str]) -> Path:
 
 
 class _Rejoined(io.RawIOBase):
-    """The bytes already read, followed by the rest, because a pipe cannot be rewound."""
+    """The bytes already read, followed by the rest of the stream; a pipe cannot be rewound."""
 
     def __init__(self, head: bytes, rest: Readable) -> None:
         self.head, self.rest = head, rest
@@ -88,7 +88,7 @@ class Text(_Rejoined):
 
 
 def unpacked(raw: Any, size: int, what: object) -> tuple[Readable, bytes]:
-    """Return a file, unpacked if it is in gzip format (whatever its name), and its beginning with at least a line."""
+    """Return a file (unpacked if it is in gzip format, whatever its name) and its beginning, with at least one line."""
     head = raw.read(size)
     if head.startswith(_GZIP):
         raw = gzip.GzipFile(fileobj=io.BufferedReader(_Rejoined(head, raw)))

@@ -23,7 +23,7 @@ BATCH = 1 << 16
 def stream_parquet(path: Path, rows: int, limit: int, *, whole: bool = False) -> Iterator[Any]:
     """Yield frames of at most ``rows`` rows, each of at most ``limit`` bytes; an empty file gives one empty frame.
 
-    With ``whole``, there is a single frame of all rows.
+    If ``whole`` is true, a single frame contains all rows.
     """
     if not path.is_file():
         raise DataError(f"cannot read {str(path)!r}: no such file")
@@ -67,7 +67,8 @@ def _check(file: Any, what: str, limit: int) -> Any:
     ]
     # The pieces of a stream are checked one by one, but a single row can already be too wide.
     if sum(widths) * max(rows if limit else 1, 1) > (limit or LIMIT):
-        raise DataError(f"{what} unpacks to {rows} rows x {len(schema)} columns; refused")
+        size = f"{rows} rows x {len(schema)} columns"
+        raise DataError(f"{what} unpacks to {size}, which is too much; use fewer rows or columns")
     return schema
 
 

@@ -1,7 +1,8 @@
 """Read a user's file, in pieces if necessary, and detect its separator and the types of its columns.
 
 Every cell of a text file is read as text. The type of a column is decided once, from all training rows
-(:mod:`closecall.table.read.columns`); otherwise the first piece of a stream could be numbers and the second text.
+(:mod:`closecall.table.read.columns`); otherwise the first piece of a stream could be read as numbers and the second as
+text.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Reading:
     """How to read a file where automatic detection is not enough.
 
     If the separator is empty, it is detected; an empty encoding means UTF-8. The other fields name the columns to leave
-    out, to keep although they look like an identifier, and to read as numbers or as names.
+    out, to keep even if they look like identifiers, and to read as numbers or as names.
     """
 
     separator: str = ""
@@ -82,7 +83,7 @@ class Reading:
 
 #: How a file that is not a text table begins -> what it is, and what to do.
 _FOREIGN = {
-    rb"PK\x03\x04": "is a zip archive, perhaps an Excel workbook: it is not a text file; give CSV, TSV or .parquet "
+    rb"PK\x03\x04": "is a zip archive (perhaps an Excel workbook), not a text file; pass CSV, TSV or .parquet "
     "(in a spreadsheet: save as CSV in UTF-8)",
     rb"\xd0\xcf\x11\xe0": "is an old Excel workbook; save it as CSV in UTF-8",
     rb"%PDF": "is a PDF; export the table as CSV",
@@ -133,7 +134,7 @@ class Sheet:
 def read_file(source: str, target: str = "", reading: Reading | None = None) -> Sheet:
     """Read a file (``-`` for standard input) and detect its columns.
 
-    If the target is empty, it is found by name, or it is the last column.
+    If the target is empty, a column with a usual name is chosen, otherwise the last one.
     """
     pieces = list(stream_file(source, CHUNK, LIMIT, reading or Reading()))
     frame = need_pandas().concat(pieces, ignore_index=True) if len(pieces) > 1 else pieces[0]
@@ -161,7 +162,8 @@ def sheet_of(frame: Any, target: str = "", reading: Reading | None = None, name:
 def stream_file(source: str, rows: int = CHUNK, limit: int = 0, reading: Reading | None = None) -> Iterator[Any]:
     """Yield frames of at most ``rows`` rows each; an empty table with a header gives one empty frame.
 
-    The whole table may take ``limit`` bytes of memory; 0 limits each piece instead, for callers that keep none.
+    The whole table may take at most ``limit`` bytes of memory; if ``limit`` is 0, each piece is limited instead, for
+    callers that do not keep the pieces.
     """
     if "://" in source:
         raise DataError(f"{source!r} is a URL; download the file first, then pass its path")
@@ -213,7 +215,7 @@ def _rows_of_a_piece(rows: int, head: bytes, columns: int) -> int:
 
 @contextmanager
 def _opened(source: str, what: str) -> Iterator[IO[bytes]]:
-    """Open a source for reading; any failure while it is read and parsed becomes a ``DataError``."""
+    """Open a source for reading; any failure while it is read or parsed becomes a ``DataError``."""
     pd = need_pandas()
     try:
         if source == "-":
@@ -252,8 +254,8 @@ def sniff(
 ) -> tuple[str, list[str]]:
     """Return the separator and the column names, detected from the first bytes of a file.
 
-    ``usual`` is chosen if several separators fit, or none; with ``fixed``, no other is tried. An empty encoding means
-    UTF-8.
+    ``usual`` is chosen if several separators fit or none does; if ``fixed`` is true, no other is tried. An empty
+    encoding means UTF-8.
 
     Examples
     --------

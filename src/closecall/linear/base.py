@@ -137,7 +137,10 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
     def decision_function(self, X: Any) -> Array:
-        """Return scores; with two classes, a positive score predicts ``classes_[1]``, otherwise the largest decides.
+        """Return the scores of the rows.
+
+        With two classes, a positive score predicts ``classes_[1]``; with more, the class with the largest score is
+        predicted.
 
         Parameters
         ----------

@@ -107,7 +107,7 @@ class Split:
 def run_splits(
     table: Sheet, plan: ComparePlan, order: Order | None = None, contenders: Sequence[Contender] = ()
 ) -> Iterator[Split]:
-    """Yield the results of each split, for the given contenders or else those of the plan."""
+    """Yield the results of each split, for the given contenders or, by default, those of the plan."""
     check_classes(table, LEAST)
     table = table.parsed()
     order, contenders = order or Order(), (*(contenders or plan.contenders()), LARGEST)

@@ -154,7 +154,8 @@ def compare(
     Returns
     -------
     TableComparison
-        It has a ``verdict``, ``results``, ``rows`` to check and ``columns``; ``save("report.html")`` writes a page.
+        The comparison has a ``verdict``, ``results``, ``rows`` to check and ``columns``; ``save("report.html")`` writes
+        a page.
 
     Examples
     --------

@@ -52,7 +52,7 @@ def moves(comparison: Conclusion) -> tuple[list[Row], list[Row]]:
 
 
 def rows(comparison: Conclusion) -> list[Row]:
-    """Return the result table, with p if there was a test."""
+    """Return the result table, with p-values if there was a test."""
     over, plain, metric = comparison.over, comparison.found[comparison.plain], comparison.metric
     found = []
     for result in comparison.results:

@@ -148,7 +148,7 @@ class Order:
             edges = [*_nearest(starts[starts > late], wanted[:-1]), len(rows)]
             if len(edges) < 2:
                 raise DataError(
-                    "--time: at no point in time do all classes occur before it and test rows remain after it; "
+                    "--time: no point in time has every class before it and test rows after it; "
                     "merge or drop the classes that appear late"
                 )
             return [(np.arange(first), np.arange(first, last)) for first, last in pairwise(edges)], None

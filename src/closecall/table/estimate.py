@@ -80,7 +80,7 @@ def estimate(table: Sheet, model: str, how: How, order: Order, splits: int, seed
 
 
 def chosen_words(classifier: Any, model: str, metric: Metric) -> str:
-    """Return a sentence on the chosen setting and the reason; ``metric`` is the one used in the search."""
+    """Return a sentence on the chosen setting and the reason for it; ``metric`` is the one used in the search."""
     setting = getattr(classifier, "setting_", "")
     if not isinstance(classifier, LinearClassifier):
         return f"chosen: {type(classifier).__name__} as requested by --model {model}, {setting}"

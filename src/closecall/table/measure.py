@@ -42,7 +42,7 @@ def _f1(truth: Array, scores: Array) -> float:
 
 
 def _auc(truth: Array, scores: Array) -> float:
-    """Return the probability that a member of a class scores higher than others, averaged over the classes present."""
+    """Return the probability that a member of a class outscores a non-member, averaged over the classes present."""
     columns = {1: scores[:, 1] - scores[:, 0]} if scores.shape[1] == 2 else {c: scores[:, c] for c in np.unique(truth)}
     found = []
     for code, values in columns.items():

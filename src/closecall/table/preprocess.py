@@ -44,7 +44,7 @@ class Step:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The levels, including the level that rare names share, if there are any."""
+        """The levels, including the one that rare names share, if the column has rare names."""
         return (*self.levels, OTHER) if self.rare else self.levels
 
     @property

@@ -142,7 +142,7 @@ def fit_streamed(
 
 
 def _pulled(found: Columns, used: Sequence[int], names: Sequence[str], recast: Recast) -> tuple[str, ...]:
-    """Return a note on columns with squashed cells, and their share in the sample."""
+    """Return a note on columns with squashed cells, with the share of these cells in the sample."""
     low, high = (np.abs(end[used] - recast.mean) / recast.scale > recast.bound for end in (found.low, found.high))
     with np.errstate(over="ignore", invalid="ignore"):
         shares = (np.abs(found.sample[:, used] - recast.mean) / recast.scale > recast.bound).mean(axis=0)

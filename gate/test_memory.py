@@ -154,5 +154,5 @@ def test_packed_text_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with Store(make_store(tmp_path)) as store:
         paths = export_store(store, tmp_path / "folder")
     paths[0].write_bytes(paths[0].read_bytes() + 600 * gzip.compress(b"x" * MIB))
-    with at_most(256 * MIB), pytest.raises(CompactError, match=f"more than {64 * MIB} bytes"):
+    with at_most(256 * MIB), pytest.raises(CompactError, match=f"more than the {64 * MIB} bytes"):
         read_folder(tmp_path / "folder")

@@ -13,7 +13,7 @@ selection among several challengers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -184,6 +184,32 @@ def over_guessing(right: Array, codes: Array, weights: Array) -> tuple[Array, Ar
     recall = np.stack([np.bincount(code, each, len(kinds)) for each in balanced[rows] * right[:, rows]])
     gains[:, rows] = right[:, rows] - recall[:, code] + recall.mean(axis=1, keepdims=True) - 1 / max(1, len(kinds))
     return gains, balanced
+
+
+def with_rare_classes(gain: Gain, right: Array, codes: Array, weights: Array) -> Gain:
+    """Return a gain over guessing with an error that is large enough for classes with few rows.
+
+    In a class of ten rows, ten correct predictions are likely by chance and show no spread. One correct and one wrong
+    prediction are therefore added to every class (Agresti & Caffo 2000), and the degrees of freedom are at most those
+    of the smallest class.
+
+    Examples
+    --------
+    >>> codes, right = np.repeat([0, 1], [95, 5]), np.repeat([0.0, 1.0, 1.0], [85, 10, 5])
+    >>> gains, balanced = over_guessing(right[None], codes, np.ones(100))
+    >>> plain = paired(gains[0], balanced)
+    >>> careful = with_rare_classes(plain, right, codes, np.ones(100))
+    >>> plain.mean > plain.needed(2.0), careful.mean > careful.needed(2.0)
+    (True, False)
+    """
+    rows = np.flatnonzero(np.isfinite(right) & (weights > 0))
+    kinds, code = np.unique(codes[rows], return_inverse=True)
+    mass = np.bincount(code, weights[rows])
+    count = mass**2 / np.bincount(code, weights[rows] ** 2)
+    share = (np.bincount(code, weights[rows] * right[rows]) / mass * count + 1) / (count + 2)
+    least = float(np.sqrt((share * (1 - share) / (count + 2)).sum())) / max(1, len(kinds))
+    degrees = min(gain.degrees, float(count.min(initial=np.inf)) - 1)
+    return replace(gain, standard_error=max(gain.standard_error, least), degrees=degrees)
 
 
 @dataclass(frozen=True)

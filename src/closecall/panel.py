@@ -13,13 +13,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import special
 
 from ._names import Array
-from .paired import GUARDS, Units, numbered
+from .paired import GUARDS, Gain, Units, numbered, over_guessing, paired, with_rare_classes
 
 #: Number of blocks into which the rows are divided if the folds cannot be used.
 DEALT = 5
@@ -127,6 +127,22 @@ class Panel:
         if len(gains) < 2 or not len(rows):
             return ()
         return tuple(np.max([self._quantiles(gains, rows, codes) for codes in self.units.among(rows)], axis=0).tolist())
+
+    def informed(self, blended: Array, outcomes: Array, codes: Array, spread: Array) -> Gain:
+        """Return the gain over guessing of the blend, with critical values for the candidates.
+
+        Parameters
+        ----------
+        blended, spread : arrays (samples,)
+            How often the blend is right in each row, and the variance over its tests.
+        outcomes : array (candidates, samples)
+            How often each candidate is right.
+        codes : array (samples,)
+            The classes.
+        """
+        found, weights = over_guessing(np.vstack([blended, outcomes]), codes, self.weights)
+        gain = with_rare_classes(paired(found[0], weights, self.units, spread), blended, codes, self.weights)
+        return replace(gain, chance=replace(self, weights=weights).chance(found[1:]))
 
     def _known(self, gains: Array) -> Array:
         return np.flatnonzero((self.part >= 0) & np.isfinite(gains[0]) & (self.weights > 0))

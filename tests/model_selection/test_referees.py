@@ -22,7 +22,8 @@ from sklearn.tree import DecisionTreeClassifier
 from closecall.model_selection import ExactThresholdClassifier, GuardedClassifierCV
 from closecall.model_selection.folds import equal_rows, fold_pairs
 from closecall.model_selection.offsets import best_offsets, predicted
-from closecall.paired import GUARD, over_folds, over_guessing, paired
+from closecall.paired import GUARD, STRICT, Units, over_folds, over_guessing, paired
+from closecall.panel import panel_of
 
 
 def moons(samples: int = 240) -> tuple[np.ndarray, np.ndarray]:
@@ -428,3 +429,16 @@ def test_codes_of_equal_rows_do_not_depend_on_the_process() -> None:
     X = np.array([[3.0, 1.0], [0.5, 2.0], [3.0, 1.0], [-0.0, 1.0], [0.0, 1.0]])
     assert equal_rows(X).tolist() == [0, 1, 0, 2, 2]
     assert equal_rows(np.array([["b", "a"], ["a", "a"], ["b", "a"]], dtype=object)).tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(("rare", "usual"), [(3, 0.5), (6, 0.75), (10, 0.9), (30, 0.9)])
+def test_a_rare_class_that_is_predicted_correctly_by_chance_proves_nothing(rare: int, usual: float) -> None:
+    """Predictions without regard to labels, one class of which has few rows: the second test has its level."""
+    random = np.random.default_rng(rare)
+    codes, weights, passed = np.repeat([0, 1], [200 - rare, rare]), np.ones(200), []
+    panel = panel_of([np.arange(0, 200, 2), np.arange(1, 200, 2)], Units(np.arange(200)), weights)
+    for _ in range(400):
+        right = ((random.random(200) < usual) == codes).astype(float)
+        found = panel.informed(right, right[None], codes, np.zeros(200))
+        passed.append(found.mean > found.needed(STRICT))
+    assert np.mean(passed) < 0.05

@@ -29,7 +29,7 @@ import numpy as np
 from .._names import Array
 from ..aggregates import get_aggregate
 from ..losses import get_loss
-from ..paired import Comparison, Gain, Units, apart, compare, over_folds, over_guessing, over_tests, paired
+from ..paired import Comparison, Gain, Units, apart, compare, over_folds, over_tests, paired
 from ..panel import disjoint, panel_of
 from .calibration import fit_calibrators
 from .fitting import Options, Parts, exact_intercepts, fit_models, scores_of
@@ -339,12 +339,8 @@ class Race:
             times[mine] += 1
         (over, blended), (spread, wider) = over_tests(total, squares, times)
 
-        def informed() -> Gain:
-            found, weights = over_guessing(np.vstack([blended, outcomes]), self.training.codes, panel.weights)
-            chance = replace(panel, weights=weights).chance(found[1:])
-            return replace(paired(found[0], weights, self.units, wider), chance=chance)
-
-        return replace(paired(over, panel.weights, self.units, spread), chance=panel.chance(gains)), informed
+        gain = replace(paired(over, panel.weights, self.units, spread), chance=panel.chance(gains))
+        return gain, lambda: panel.informed(blended, outcomes, self.training.codes, wider)
 
     def _gain_of_folds(self, groups: list[Array]) -> Gain:
         """Return the mean gain over the folds; each fold compares settings chosen on :func:`disjoint` folds."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._names import Array
 from ..linear.splits import Pair
-from ..paired import Gain, Units, over_folds, over_guessing, over_tests, paired
+from ..paired import Gain, Units, over_folds, over_tests, paired
 from ..panel import disjoint, panel_of
 
 Todo = list[tuple[int, int]]
@@ -67,9 +67,7 @@ class RowContest:
     def informed(self, codes: Array) -> Gain:
         """Return the mean gain over guessing, from the same tests."""
         mean, spread = self._blended(0.0)
-        found, weights = over_guessing(np.vstack([mean, self.right[1:] / self.times]), codes, self.panel.weights)
-        chance = replace(self.panel, weights=weights).chance(found[1:])
-        return replace(paired(found[0], weights, self.panel.units, spread), chance=chance)
+        return self.panel.informed(mean, self.right[1:] / self.times, codes, spread)
 
     def _blended(self, baseline: float) -> tuple[Array, Array]:
         """Return the blend's accuracy by row, minus ``baseline`` times the baseline's, and the spread over tests."""

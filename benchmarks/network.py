@@ -1,4 +1,4 @@
-"""The training time of the paper's network for each problem of a grid: compiled code compared with torch in blocks.
+"""The training time of the paper's network per problem of a grid: compiled code, and torch one block at a time.
 
 python benchmarks/network.py [STEPS]
 """

@@ -67,7 +67,7 @@ def solve_figure1(max_iter: int = MAX_ITER, draws: int = DRAWS) -> Content:
 
 
 def _descend(X: Array, y: Array, steps: int) -> list[Row]:
-    """Return the results of the paper's own descent for each method and draw; X (draws, samples) holds the feature."""
+    """Return the results of the paper's gradient descent for every method on every draw of X (draws, samples)."""
     n, k = len(y), min(DESCENT_K, len(y))
     shrinking, parameters = decay(k, n, steps), np.zeros((len(METHODS), 2, len(X)))
     moves = np.zeros_like(parameters)

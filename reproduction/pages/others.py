@@ -159,7 +159,7 @@ def _label(record: Row) -> str:
 
 
 def _sentence(record: Row) -> Iterator[str]:
-    """Yield a sentence on whether a minimum is proven, and one if a published figure differs from ours."""
+    """Yield a sentence that says whether a minimum is proven, and another if a published figure differs from ours."""
     found = f"{record['errors']} of {record['rows']}"
     if record["method"] == EXACT:
         proven = record["bound"] >= record["errors"]

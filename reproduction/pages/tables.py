@@ -72,8 +72,8 @@ def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable |
     if published is not None:
         denominators = " or ".join(map(str, published.denominators[scores.model]))
         notes.append(
-            f"Values in brackets are those of the paper's {published.name.replace('table', 'Table ')}, which are "
-            f"consistent with {denominators} data sets."
+            f"Values in brackets are those of the paper's {published.name.replace('table', 'Table ')}; they are "
+            f"consistent with fractions of {denominators} data sets."
         )
     rows = [(LABELS[method], *map(_beside, fractions[i], theirs[i])) for i, method in enumerate(METHODS)]
     heading = f"Wins {CRITERION_WORDS[criterion]}"

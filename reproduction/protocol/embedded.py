@@ -1,8 +1,8 @@
 """Benchmark sets that need no download: generated from their definition, or shipped with scikit-learn.
 
 Each has the size and the codes of the PMLB set of the same name (``ringnorm`` is PMLB's ``ring``; ``twonorm`` and
-``ringnorm`` have 2,000 rows instead of 7,400). Codes are numbers, as in PMLB, because their order is part of the
-benchmark. If the published set is a random draw, ours is another draw by the same rule, with a fixed seed;
+``ringnorm`` have 2,000 rows instead of 7,400). Codes are treated as numbers, as in PMLB, because their order is part
+of the benchmark. If the published set is a random draw, ours is another draw by the same rule, with a fixed seed;
 ``EMBEDDED[name].drawn`` states what is drawn.
 """
 

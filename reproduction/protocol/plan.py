@@ -1,9 +1,9 @@
 """Targets, which can be requested, and cells, the units into which their computation is divided.
 
 A cell is one (data set, split, model, protocol), which takes one long batched solve. Its key is a hash of everything
-that determines its result. To resume a run, the finished keys are removed from the requested ones; a different data
-file, step count or recipe means a different cell. The suite tells the worker where to find the data; it is not part of
-the key, so suites that share a data set share its cells.
+that determines its result. When a run is resumed, the keys of finished cells are removed from those requested; a
+cell with a different data file, step count or recipe has a different key. The suite tells the worker where to find the
+data; it is not part of the key, so suites that share a data set share its cells.
 """
 
 from __future__ import annotations

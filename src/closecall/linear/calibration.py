@@ -86,8 +86,8 @@ def calibrate(
 ) -> list[Array]:  # fmt: skip
     """Return the calibrators of a setting, fitted to out-of-fold scores.
 
-    The folds are stratified by default; ``splits``, if given, may separate groups or times instead. Every fit has a
-    cold start, because a model given as a start may have been trained on the test rows.
+    The folds are stratified by default; ``splits``, if given, may separate groups or times instead. Every fit starts
+    cold, because a model passed as a warm start may have been trained on the test rows.
     """
     if not isinstance(options.init, str):
         options = replace(options, init="least_squares")

@@ -1,9 +1,9 @@
 """Certificates of joint problems: the losses of several classes, as evaluated by the solvers.
 
-With the top-two margin, the best other score is also a maximum. It is smoothed over the same width as the kinks of the
-loss: the weights of the other classes come from a softmax whose temperature is so low that no loss changes by more than
-half the width. Any such weights give a bound, because the loss is decreasing and the margin to a mean of the other
-scores is at least the margin to the largest of them.
+With the top-two margin, the highest score among the other classes is also a maximum, with kinks. It is smoothed over
+the same width as the kinks of the loss: the weights of the other classes come from a softmax whose temperature is so
+low that no loss changes by more than half the width. Any such weights give a bound, because the loss is decreasing and
+the margin to a mean of the other scores is at least the margin to the largest of them.
 """
 
 from __future__ import annotations

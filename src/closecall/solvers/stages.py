@@ -279,7 +279,7 @@ class Walk:
 def _factor(hessian: Array, sizes: Array, damping: float) -> tuple[float, Curvature | None]:
     """Return the damping that makes a Hessian positive definite, and the resulting curvature.
 
-    A coordinate of size 0 has no gradient, so any curvature leaves it unchanged.
+    The gradient of a coordinate with size 0 is zero, so a step leaves it unchanged whatever curvature is assumed.
     """
     hessian = hessian + np.diag(sizes == 0)
     for _ in range(60):

@@ -87,7 +87,10 @@ def share_of_gram(k: Array, rank: int, total: Array | float) -> Array:
 
 
 def step_curvature(loss: str) -> float:
-    """Return the loss's curvature bound, or 1 if it has a kink, as the slope changes by 1 over a margin of about 1."""
+    """Return the bound on the curvature of a loss.
+
+    A loss with a kink has no bound; 1 is returned, because its slope changes by 1 over a margin of about 1.
+    """
     bound = get_loss(loss).curvature
     return bound if np.isfinite(bound) else 1.0
 
@@ -157,8 +160,8 @@ def make_blocks(rows: Rows, block_rows: int, chosen: Array, *, mixed: bool = Fal
 class Descent:
     """The active rows as parallel arrays, with the histories of their windows.
 
-    NumPy evaluates ``block_rows`` rows together, and the compiled kernel ``wide_rows``. ``start`` is (rows,
-    coordinates).
+    NumPy evaluates ``block_rows`` rows at a time; the compiled kernel evaluates ``wide_rows`` rows at a time. ``start``
+    is (rows, coordinates).
     """
 
     def __init__(

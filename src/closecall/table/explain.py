@@ -32,8 +32,8 @@ def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
         usual value, and the pulls need not add up.
     pulls : list of dict
         For each column, the strongest pull first: ``column``, its ``value``, its ``usual`` value (median or mode),
-        ``pull`` towards the prediction, ``per_unit`` (the effect of one more unit of a number, unless it is
-        extreme) and ``flips_at`` (the number at which the other class would win).
+        its ``pull`` towards the prediction and, for a numeric column, ``per_unit`` (the effect of increasing the value
+        by 1, unless the value is extreme) and ``flips_at`` (the value at which the other class would win).
     """
     row, classes, steps = frame.iloc[:1], model.classifier.classes_.tolist(), model.recipe.places()
     usual = model.recipe.matrix(row.astype(object).where(row.isna() & row.notna(), None))  # missing cells are filled in
@@ -74,7 +74,7 @@ def _about(step: Step, row: Any) -> Row:
 
 
 def _unit(step: Step, weights: Array | None, z: Array, recipe: Preprocessor, at: int, score: float) -> Row:
-    """Return the effect of one more unit of a number, and the value at which the other class would win, or None."""
+    """Return the effect of increasing a number by 1, and the value at which the other class would win, or None."""
     if step.levels or weights is None or not weights[at]:
         return {"per_unit": None if step.levels or weights is None else 0.0, "flips_at": None}
     with np.errstate(over="ignore"):

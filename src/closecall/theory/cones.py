@@ -9,8 +9,9 @@ rays. The signs of the products of z with the rays of a cone decide what is know
 
 The mass of the wrong examples is a lower bound on the errors in the whole cone. Each ray is a classifier, so its errors
 are an upper bound. A cone is dropped if its lower bound reaches the target. If no cone survives a pass, no classifier
-misclassifies less than the target. The targets rise from half the errors of the best known classifier to all of them,
-so a proven bound is always available. Each pass costs more than the one before, and the last one dominates.
+misclassifies less than the target. The target rises from half the number of errors of the best classifier found so
+far to the full number, so a proven bound is always available. Each pass costs more than the one before, and the last
+one dominates.
 
 Pairs of undecided examples raise the bound: if no theta of the cone is right on both examples, one of them counts as an
 error. Only pairs that a good classifier orders wrongly are used, and each example belongs to at most one pair

@@ -210,7 +210,7 @@ BAD_CALLS = [
         (np.array(bad), None, "margins contain NaN or infinite")
         for bad in ([1, math.nan], [1, math.inf], [-math.inf, 0])
     ),
-    *((bad, None, "margins must be a vector") for bad in (np.empty(0), np.ones((2, 2)), np.array(1.0))),
+    *((bad, None, "margins must be a non-empty vector") for bad in (np.empty(0), np.ones((2, 2)), np.array(1.0))),
     *(
         (np.ones(2), *bad)
         for bad in (([1.0], "shape"), ([1.0, -1.0], "negative"), ([0, 0], "zero"), ([1, math.nan], "NaN"))

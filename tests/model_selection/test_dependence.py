@@ -124,6 +124,6 @@ def test_what_cannot_be_kept_apart_is_refused() -> None:
         GuardedClassifierCV(LogisticRegression(), KNeighborsClassifier(), cv=TimeSeriesSplit(5)).fit(X, y, groups=BOTH)
     half = np.arange(180), np.arange(180, 360)
     y = (ITEM == 3).astype(int)
-    with pytest.raises(ValueError, match="without the groups of its test rows"):
+    with pytest.raises(ValueError, match="the groups of its test rows are left out"):
         fold_pairs([half], X, y, BOTH)
     assert len(strangers([half], y, USER)) == 1

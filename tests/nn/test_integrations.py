@@ -270,5 +270,5 @@ def test_the_trainers_loss_counts_items() -> None:
     kept = labels[:, 1:] != -100
     expected = torch.nn.functional.cross_entropy(logits[:, :-1][kept], labels[:, 1:][kept], reduction="sum") / 40
     torch.testing.assert_close(loss({"logits": logits}, labels, num_items_in_batch=40), expected)
-    with pytest.raises(ValueError, match="one number"):
+    with pytest.raises(ValueError, match="a single number"):
         TrainerLoss(AverageLoss("cross_entropy", reduction="none"))

@@ -246,7 +246,7 @@ def test_groups_stay_together(run: Run) -> None:
     honest = by_method(run)["k_nn"]["accuracy"]
     assert leaky > 0.95, "rows of a test group were seen in training"
     assert honest < 0.75, "a new group cannot be known"
-    assert any("'group' divides the rows" in note for note in run.records()[0]["notes"])
+    assert any("'group' is used to divide the rows" in note for note in run.records()[0]["notes"])
     assert run("compare", name, *only, "--groups", "GROUPS") == cli.BAD_REQUEST
     assert "no such column; did you mean 'group'? Its columns are 'x', 'group'" in run.err
 

@@ -58,7 +58,7 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
         folds = _folds(None if cv is None else int(cv), y, groups)
         splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=int(fresh))
         if groups is None:
-            splitter = PredefinedSplit(stratified_folds(y, equal_rows(X), folds, int(fresh)))
+            splitter = PredefinedSplit(stratified_folds(y, equal_rows(X), X, folds, int(fresh)))
     elif fresh:
         return []
     else:

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from closecall import CloseKClassifier, CloseKClassifierCV, diagnose
 from reproduction.protocol import load_dataset
 found = {}
-for name in ("monk3", "titanic", "wdbc"):
+for name in ("monk3", "titanic", "wdbc", "mux6"):
     data = load_dataset(name)
     X, y = StandardScaler().fit_transform(data.X)[::2], data.y[::2]
     search = CloseKClassifierCV(alphas=(0.01, 1.0)).fit(X, y)

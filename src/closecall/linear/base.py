@@ -22,7 +22,7 @@ from ..losses import LOSSES
 from ..objective import Problem
 from ..theory import minimum_errors
 from .calibration import CALIBRATIONS, calibrate, probabilities
-from .fitting import Options, close_calls, codes_of, exact_intercepts, fit_models, scores_of, warn_of_fit
+from .fitting import Options, close_calls, codes_of, exact_intercepts, fit_models, rounding_of, scores_of, warn_of_fit
 from .persistence import load_model, save_model
 from .splits import Splits
 from .training import Training, check_training
@@ -150,16 +150,25 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         scores : array (samples,) for two classes, else (samples, classes)
         """
-        with np.errstate(over="ignore", invalid="ignore"):
-            scores = scores_of(self._checked(X), self.coef_, self.intercept_)
-        if not np.isfinite(scores).all():
-            raise ValueError("some rows of X have scores that are not finite; scale the features as in training")
+        scores = self._scores(self._checked(X))
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
+    def _scores(self, X: Any) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = scores_of(X, self.coef_, self.intercept_)
+        if not np.isfinite(scores).all():
+            raise ValueError("some rows of X have scores that are not finite; scale the features as in training")
+        return scores
+
     def predict(self, X: Any) -> Array:
-        """Return class labels (samples,)."""
-        scores = self.decision_function(X)
-        return self.classes_[codes_of(scores if scores.ndim == 2 else scores[:, None])]
+        """Return class labels (samples,).
+
+        Scores that differ by rounding errors only, which depend on the processor, count as equal; of several classes
+        with the same score, the first is predicted.
+        """
+        X = self._checked(X)
+        scores = self._scores(X)
+        return self.classes_[codes_of(scores, rounding_of(X, self.coef_, self.intercept_, scores))]
 
     @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:

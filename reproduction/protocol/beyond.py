@@ -17,7 +17,7 @@ from closecall._names import Array
 from closecall.aggregates import get_aggregate
 from closecall.objective import Problem
 from closecall.solvers import solve
-from closecall.table.read.encode import moments
+from closecall.table.read.dataset import moments
 from closecall.theory import minimum_errors
 from reproduction.protocol.dataset import PARTS, Dataset, Division
 from reproduction.protocol.grid import rows_of, score_linear

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from closecall._names import Array
-from closecall.table.read.dataset import MATRIX_BYTES, DataError, need_pandas
-from closecall.table.read.encode import encoded, mean_of
+from closecall.table.read.dataset import MATRIX_BYTES, DataError, encoded, mean_of, need_pandas
 
 
 def plan_of(column: Array, nominal: bool) -> tuple[float, Array | None]:

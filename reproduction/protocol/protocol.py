@@ -13,7 +13,7 @@ import numpy as np
 
 from closecall._names import lookup
 from closecall.stats import PairTest, corrected_test
-from closecall.table.read.encode import moments
+from closecall.table.read.dataset import moments
 from closecall.table.splits import shares, shuffled, stratified
 from reproduction.protocol.dataset import Dataset
 from reproduction.protocol.simulate import SIMULATIONS

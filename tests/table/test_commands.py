@@ -102,7 +102,7 @@ def test_a_pipe_of_processes(run: Run, tmp_path: Path) -> None:
     fitted = run("fit", "-", "--splits", 0, "--out", tmp_path / "m", "--model", "close-k", stdin=customers().encode())
     assert fitted == 0
     (tmp_path / "more.csv").write_text(customers(4000))  # more predictions than fit into the buffer of a pipe
-    line = f"set -o pipefail; {sys.executable} -m closecall.cli predict m - <more.csv | head -3"
+    line = f"set -o pipefail; {sys.executable} -m closecall predict m - <more.csv | head -3"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
     done = subprocess.run(
         ["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, env=environment, check=False

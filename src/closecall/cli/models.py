@@ -7,13 +7,15 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from closecall.report.formats import write_csv
 from closecall.report.text import counted
-from closecall.table.output import opened, write_rows
+from closecall.table.read.files import opened
 
 from . import tables as t
 from .console import Json, err, out, plain, print_grid, print_notes, say
@@ -51,7 +53,7 @@ def fit(
     """Fit preprocessing and a classifier to a table, estimate how well they predict, and save both in one file."""
     from closecall.table.deploy import check_onnx, write_onnx
     from closecall.table.divide import Order
-    from closecall.table.estimate import chosen_words, estimate, why_none
+    from closecall.table.estimate import chosen_words, estimate, estimate_words, why_none
     from closecall.table.keep import options_for
     from closecall.table.measure import METRICS
     from closecall.table.model import TableModel
@@ -83,7 +85,7 @@ def fit(
         say(_record(fitted, output, model, why, tried, table))
         return
     print_facts(table, err)
-    for line in (tried.words() if tried else why_none(table, splits, order), why):
+    for line in (estimate_words(tried) if tried else why_none(table, splits, order), why):
         if line:
             err.print(plain(line), soft_wrap=True)
     if not fitted.linear and output.is_file() and (options := options_for(output)):
@@ -99,12 +101,13 @@ def fit(
 
 
 def _record(fitted: Any, output: Path, model: str, why: str, tried: Any, table: Any) -> dict[str, Any]:
+    from closecall.table.estimate import estimate_record
     from closecall.table.report import facts_of
 
     found = fitted.classifier
     record = {
         "kind": "model", "path": str(output), "classifier": model, "setting": getattr(found, "setting_", ""),
-        "why": why, "estimate": tried.record() if tried else None, "coefficients": fitted.coefficients[:100],
+        "why": why, "estimate": estimate_record(tried) if tried else None, "coefficients": fitted.coefficients[:100],
         "table": facts_of(table),
     }  # fmt: skip
     if not fitted.linear:
@@ -137,12 +140,16 @@ def predict(
     try:
         with opened(output) as file:
             frames = (frame for each in tables_of(data) for frame in stream(each, chunk, reading))
-            for first, frame in enumerate(frames):
+            for number, frame in enumerate(frames):
                 notes = loaded.check([str(name) for name in frame.columns], copy or [])
                 _check_copied(copy or [], [str(name) for name in frame.columns])
                 tally.notes = tuple(dict.fromkeys((*tally.notes, *notes)))  # the files may have different columns
                 header, rows = tally.take(loaded, frame, copy or [])
-                write_rows(file, header, rows, as_json and output == "-", not first)
+                if as_json and output == "-":
+                    for row in rows:
+                        say({"kind": "prediction", **dict(zip(header, row, strict=True))})
+                else:
+                    write_csv(file, rows if number else chain([header], rows))
     except BrokenPipeError:  # the reader has closed the pipe, and flushing the buffer at exit must not fail
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
@@ -151,12 +158,10 @@ def predict(
              "predicted": dict(tally.predicted), "notes": tally.all_notes(), "out": output})  # fmt: skip
         return
     print_notes(tally.all_notes(), err)
-    known = (
-        ""
-        if tally.accuracy is None
-        else f", accuracy {tally.accuracy:.1%} on {counted(tally.labelled, 'row')} with a label"
-    )
-    err.print(f"{counted(tally.rows, 'row')} predicted{known}")
+    line = f"{counted(tally.rows, 'row')} predicted"
+    if tally.labelled:
+        line += f", accuracy {tally.accuracy:.1%} on {counted(tally.labelled, 'row')} with a label"
+    err.print(line)
 
 
 def _loaded(model: str, data: list[str], trust: list[str] | None) -> Any:

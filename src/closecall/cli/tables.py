@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import track
 
 from closecall.report.text import counted, listed
 
@@ -96,7 +96,8 @@ def compare(
         data, target, splits=splits, rows=rows, metric=metric.replace("-", "_"), extra=with_ or (), only=words(only),
         everyone=everyone, groups=groups, time=time, loss=loss, multiclass=multiclass,
         squash=not no_squash, reading=reading_of(sep, encoding, drop, keep, numeric, nominal), seed=seed, jobs=jobs,
-        arguments=sys.argv[1:], told=begin, progress=_progress,
+        arguments=sys.argv[1:], begin=begin,
+        progress=partial(track, description="splits", console=err, transient=True) if err.is_terminal else None,
     )  # fmt: skip
     path = str(found.save(page)[0]) if page and not missing else ""
     if as_json:
@@ -127,7 +128,7 @@ def check(
 ) -> None:  # fmt: skip
     """List table rows worth checking: doubtful labels, extreme cells, and near-duplicates with different labels."""
     from closecall.table.check import check_table
-    from closecall.table.output import opened
+    from closecall.table.read.files import opened
     from closecall.table.report import rows_csv, suspect_records
     from closecall.table.table import read
 
@@ -168,20 +169,6 @@ def _print_verdict(found: Any) -> None:
     out.print()
     out.print(f"Verdict: {plain(found.comparison.text)}.", style="bold")
     out.print(plain(sentence(found.comparison.reason)))
-
-
-def _progress(items: Iterator[Any], total: int) -> Iterator[Any]:
-    """Yield the items, with a progress line on an interactive terminal."""
-    if not err.is_terminal:
-        yield from items
-        return
-    columns = (TextColumn("split {task.completed} of {task.total}"), BarColumn(), TimeElapsedColumn(),
-               TextColumn("about"), TimeRemainingColumn(), TextColumn("left"))  # fmt: skip
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task("", total=total)
-        for item in items:
-            bar.advance(task)
-            yield item
 
 
 def print_facts(table: Any, console: Console) -> None:

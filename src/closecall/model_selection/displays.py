@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from .._names import Array
 from ..linear.displays import _axes
 
 
+@dataclass(eq=False)
 class GuardDisplay:
     """A plot of the mean score of every contender and its standard deviation over the folds.
 
@@ -22,12 +24,11 @@ class GuardDisplay:
     ['baseline', 'forest']
     """
 
-    def __init__(self, names: list[str], means: Array, spreads: Array, chosen: int, title: str) -> None:
-        self.names = names
-        self.means = means
-        self.spreads = spreads
-        self.chosen = chosen
-        self.title = title
+    names: list[str]
+    means: Array
+    spreads: Array
+    chosen: int
+    title: str
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None) -> GuardDisplay:
@@ -44,17 +45,17 @@ class GuardDisplay:
     def plot(self, *, ax: Any = None) -> GuardDisplay:
         """Draw on ``ax`` or on a new figure, and set ``ax_`` and ``figure_``."""
         ax = _axes(ax)
-        places = np.arange(len(self.names))
-        colours = ["C0" if place == self.chosen else "gray" for place in places]
-        for place, colour in zip(places, colours, strict=True):
+        for place in range(len(self.names)):
+            colour = "C0" if place == self.chosen else "gray"
             ax.errorbar(self.means[place], place, xerr=self.spreads[place], marker="o", capsize=3, color=colour)
-        ax.set_yticks(places, self.names)
+        ax.set_yticks(range(len(self.names)), self.names)
         ax.invert_yaxis()
         ax.set(xlabel="cross-validated score (bars: standard deviation over folds)", title=self.title)
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
 
+@dataclass(eq=False)
 class ThresholdDisplay:
     """A plot of the mean cost at every threshold.
 
@@ -67,13 +68,12 @@ class ThresholdDisplay:
     1.0
     """
 
-    def __init__(self, cuts: Array, costs: Array, default: float, optimum: float, interval: Array, taken: bool) -> None:
-        self.cuts = cuts
-        self.costs = costs
-        self.default = default
-        self.optimum = optimum
-        self.interval = interval
-        self.taken = taken
+    cuts: Array
+    costs: Array
+    default: float
+    optimum: float
+    interval: Array
+    taken: bool
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None) -> ThresholdDisplay:

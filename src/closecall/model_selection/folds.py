@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import PredefinedSplit, StratifiedGroupKFold, check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, assert_all_finite, column_or_1d, indexable
@@ -141,56 +143,56 @@ def answers(name: str) -> Any:
     """Expose a method only if the wrapped classifier, fitted or not, has it."""
 
     def check(self: Any) -> bool:
-        getattr(self._asked, name)
+        getattr(getattr(self, self._fitted, getattr(self, self._unfitted)), name)
         return True
 
     return available_if(check)
 
 
 class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """Base class of both meta-estimators, which routes metadata and delegates prediction to a fitted classifier."""
+    """Base class of both meta-estimators, which routes metadata and delegates prediction to a fitted classifier.
+
+    ``_fitted`` names the attribute with this classifier, and ``_unfitted`` the parameter that replaces it before
+    fitting.
+    """
 
     classes_: Array
+    _fitted: str
+    _unfitted: str
 
     @abstractmethod
     def _members(self) -> list[tuple[str, Any]]:
         """Return the names and classifiers to which metadata is routed."""
 
     @property
-    @abstractmethod
-    def _speaker(self) -> Any:
-        """Return the fitted classifier that makes the predictions."""
-
-    @property
-    @abstractmethod
-    def _asked(self) -> Any:
-        """Return the classifier whose methods are exposed: the fitted classifier or, before fitting, a substitute."""
+    def _classifier(self) -> Any:
+        """The fitted classifier that makes the predictions."""
+        check_is_fitted(self, self._fitted)
+        return getattr(self, self._fitted)
 
     @answers("predict_proba")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
         """Return the class probabilities of the chosen classifier in shape (samples, classes)."""
-        return self._speaker.predict_proba(X)
+        return self._classifier.predict_proba(X)
 
     @answers("predict_log_proba")  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Array:
         """Return the logarithms of the class probabilities in shape (samples, classes)."""
-        return self._speaker.predict_log_proba(X)
+        return self._classifier.predict_log_proba(X)
+
+    def _learnt(self, name: str) -> Any:
+        try:
+            return getattr(self._classifier, name)
+        except NotFittedError as error:
+            raise AttributeError(f"{type(self).__name__} has no {name} before it is fitted") from error
 
     @property
     def n_features_in_(self) -> int:
-        try:
-            check_is_fitted(self)
-        except Exception as error:
-            raise AttributeError(f"{type(self).__name__} has no n_features_in_ before it is fitted") from error
-        return int(self._speaker.n_features_in_)
+        return int(self._learnt("n_features_in_"))
 
     @property
     def feature_names_in_(self) -> Array:
-        try:
-            check_is_fitted(self)
-        except Exception as error:
-            raise AttributeError(f"{type(self).__name__} has no feature_names_in_ before it is fitted") from error
-        return self._speaker.feature_names_in_
+        return self._learnt("feature_names_in_")
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return the routing of metadata from ``fit`` to every classifier's ``fit`` and to the splitter."""
@@ -204,70 +206,46 @@ class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: igno
 
     def _fit_params(self, mass: Array | None, groups: Any, params: dict[str, Any]) -> dict[str, dict[str, Any]]:
         """Return the keyword arguments for each member's ``fit``, by name."""
-        if routing_enabled():
+        if get_config()["enable_metadata_routing"]:
             given = {"sample_weight": mass, "groups": groups, **params}
             given = {name: value for name, value in given.items() if value is not None}
             routed = process_routing(self, "fit", **given) if given else {}
             return {name: dict(routed[name].fit) if given else {} for name, _ in self._members()}
-        return {
-            name: {**params, **_weighing(name, member, mass), **_grouping(member, groups)}
-            for name, member in self._members()
-        }
+        found = {}
+        for name, member in self._members():
+            weights = {} if mass is None else _argument(member, "sample_weight", mass, _accepts_weights)
+            if mass is not None and not weights:
+                raise ValueError(
+                    f"sample_weight was given, but {name} ({type(member).__name__}) accepts none in fit; omit the "
+                    "weights, or enable scikit-learn's metadata routing and request them where they are needed"
+                )
+            grouping = {} if groups is None else _argument(member, "groups", first_of(groups), _splits_by_groups)
+            found[name] = {**params, **weights, **grouping}
+        return found
 
 
-def routing_enabled() -> bool:
-    from sklearn import get_config
-
-    return bool(get_config().get("enable_metadata_routing", False))
-
-
-def _weighing(name: str, member: Any, mass: Array | None) -> dict[str, Any]:
-    """Return the keyword argument that passes sample weights to a classifier or the last step of a pipeline."""
-    if mass is None:
-        return {}
-    if has_fit_parameter(member, "sample_weight"):
-        return {"sample_weight": mass}
-    if isinstance(member, Pipeline) and has_fit_parameter(member.steps[-1][1], "sample_weight"):
-        return {f"{member.steps[-1][0]}__sample_weight": mass}
-    raise ValueError(
-        f"sample_weight was given, but {name} ({type(member).__name__}) accepts none in fit; omit the weights, "
-        "or enable scikit-learn's metadata routing and request them where they are needed"
-    )
-
-
-def _grouping(member: Any, groups: Any) -> dict[str, Any]:
-    """Return the keyword argument that passes groups to a search (or a pipeline ending in one) that needs groups."""
-    if groups is None:
-        return {}
-    if _divides(member):
-        return {"groups": first_of(groups)}
-    if isinstance(member, Pipeline) and _divides(member.steps[-1][1]):
-        return {f"{member.steps[-1][0]}__groups": first_of(groups)}
+def _argument(member: Any, name: str, value: Any, accepts: Callable[[Any], bool]) -> dict[str, Any]:
+    """Return the keyword argument that passes a value to a classifier or the last step of a pipeline; empty if none."""
+    if accepts(member):
+        return {name: value}
+    if isinstance(member, Pipeline) and accepts(member.steps[-1][1]):
+        return {f"{member.steps[-1][0]}__{name}": value}
     return {}
 
 
-def _divides(member: Any) -> bool:
+def _accepts_weights(member: Any) -> bool:
+    return bool(has_fit_parameter(member, "sample_weight"))
+
+
+def _splits_by_groups(member: Any) -> bool:
     cv = getattr(member, "cv", None)
     return hasattr(cv, "split") and bool(get_routing_for_object(cv).consumes("split", ["groups"]))
 
 
-def part_of(params: dict[str, Any], rows: Array, samples: int) -> dict[str, Any]:
-    """Return the fit parameters, reduced to the given rows if they have one value per sample."""
-    return {
-        name: _safe_indexing(value, rows) if hasattr(value, "__len__") and len(value) == samples else value
+def fit_rows(estimator: Any, X: Any, y: Array, rows: Array, params: dict[str, Any]) -> Any:
+    """Return a clone fitted on the given rows; parameters with one value per sample are reduced to these rows."""
+    params = {
+        name: _safe_indexing(value, rows) if hasattr(value, "__len__") and len(value) == len(y) else value
         for name, value in params.items()
     }
-
-
-def fit_rows(estimator: Any, X: Any, y: Array, rows: Array, params: dict[str, Any]) -> Any:
-    """Return a clone fitted on the given rows."""
-    return clone(estimator).fit(_safe_indexing(X, rows), y[rows], **part_of(params, rows, len(y)))
-
-
-def unique_names(names: Sequence[str]) -> None:
-    """Raise an error if a name is used twice or contains ``__``."""
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"the name {name!r} is used for two classifiers; use a different name for each")
-        if "__" in name:
-            raise ValueError(f"the name {name!r} must not contain '__', which separates a name from a parameter")
+    return clone(estimator).fit(_safe_indexing(X, rows), y[rows], **params)

@@ -12,22 +12,12 @@ from sklearn.base import clone, is_classifier
 from sklearn.metrics import check_scoring
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import check_is_fitted
 
 from .._names import Array, keep
 from ..linear.splits import Pair
 from ..paired import GUARD, STRICT, Comparison, check_guard, compare, units_of
 from .contest import FoldContest, Folding, RowContest
-from .folds import (
-    Referee,
-    answers,
-    check_input,
-    equal_rows,
-    fit_rows,
-    fold_pairs,
-    unique_names,
-    weighed_pairs,
-)
+from .folds import Referee, answers, check_input, equal_rows, fit_rows, fold_pairs, weighed_pairs
 
 BASELINE = "baseline"
 
@@ -94,6 +84,8 @@ class GuardedClassifierCV(Referee):
     'baseline'
     """
 
+    _fitted, _unfitted = "best_estimator_", "baseline"
+
     def __init__(
         self,
         baseline: Any,
@@ -147,7 +139,7 @@ class GuardedClassifierCV(Referee):
             informed = partial(contest.informed, codes) if isinstance(contest, RowContest) else None
             outcome = compare(members[challenger][0], BASELINE, contest.gain(), guard, informed)
             best = challenger if outcome.taken else 0
-        self._report(members, divisions, best, outcome, guard)
+        self._report([name for name, _ in members], divisions, best, outcome, guard)
         if self.refit:
             name, estimator = members[best]
             self.best_estimator_ = clone(estimator).fit(X, y, **kwargs[name])
@@ -171,15 +163,9 @@ class GuardedClassifierCV(Referee):
         division.seen.update(zip(todo, found, strict=True))
 
     def _report(
-        self,
-        members: list[tuple[str, Any]],
-        divisions: list[Folding],
-        best: int,
-        outcome: Comparison | None,
-        guard: float,
+        self, names: list[str], divisions: list[Folding], best: int, outcome: Comparison | None, guard: float
     ) -> None:
-        scores = divisions[0].scores(len(members))
-        names = [name for name, _ in members]
+        scores = divisions[0].scores(len(names))
         self.best_name_, self.best_index_ = names[best], best
         self.best_score_ = float(scores[best].mean())
         self.cv_results_: dict[str, Any] = {
@@ -212,8 +198,12 @@ class GuardedClassifierCV(Referee):
         if not named:
             raise ValueError("challengers is empty; give at least one (name, classifier)")
         members = [(BASELINE, self.baseline), *named]
-        unique_names([name for name, _ in members])
+        names = [name for name, _ in members]
         for name, member in members:
+            if names.count(name) > 1:
+                raise ValueError(f"the name {name!r} is used for two classifiers; use a different name for each")
+            if "__" in name:
+                raise ValueError(f"the name {name!r} must not contain '__', which separates a name from a parameter")
             if name in ("challengers", "cv", "scoring", "guard", "refit", "n_jobs"):
                 raise ValueError(
                     f"a challenger cannot be called {name!r}, which is the name of a parameter; choose another name"
@@ -249,41 +239,29 @@ class GuardedClassifierCV(Referee):
         super().set_params(**params)
         return self
 
-    @property
-    def _speaker(self) -> Any:
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_
-
-    @property
-    def _asked(self) -> Any:
-        return self.best_estimator_ if hasattr(self, "best_estimator_") else self.baseline
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "best_estimator_") or (not self.refit and hasattr(self, "guard_report_"))
 
     def __sklearn_tags__(self) -> Any:
         tags, members = super().__sklearn_tags__(), [get_tags(member) for _, member in self._members()]
-        tags.input_tags.sparse = all(member.input_tags.sparse for member in members)
-        tags.input_tags.allow_nan = all(member.input_tags.allow_nan for member in members)
-        tags.input_tags.string = all(member.input_tags.string for member in members)
-        tags.input_tags.pairwise = all(member.input_tags.pairwise for member in members)
+        for name in ("sparse", "allow_nan", "string", "pairwise"):
+            setattr(tags.input_tags, name, all(getattr(member.input_tags, name) for member in members))
         tags.classifier_tags.multi_class = all(member.classifier_tags.multi_class for member in members)
         tags.classifier_tags.poor_score = any(member.classifier_tags.poor_score for member in members)
         return tags
 
     def predict(self, X: Any) -> Array:
         """Return the labels (samples,) that the chosen classifier predicts."""
-        return self._speaker.predict(X)
+        return self._classifier.predict(X)
 
     @answers("decision_function")  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Array:
         """Return the scores of the chosen classifier in shape (samples,) or (samples, classes)."""
-        return self._speaker.decision_function(X)
+        return self._classifier.decision_function(X)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the score that ``scoring`` defines, by default the accuracy."""
-        check_is_fitted(self, "best_estimator_")
-        return _scored(self.best_estimator_, X, np.asarray(y), sample_weight, self.scoring or "accuracy")
+        return _scored(self._classifier, X, np.asarray(y), sample_weight, self.scoring or "accuracy")
 
 
 def _tested(

@@ -79,6 +79,9 @@ class ExactThresholdClassifier(Referee):
     (0.4, 0.56)
     """
 
+    _fitted = "estimator_"
+    _unfitted = "estimator"
+
     def __init__(
         self,
         estimator: Any,
@@ -188,12 +191,12 @@ class ExactThresholdClassifier(Referee):
         gains, part, times = np.full((len(scores), len(panel.part)), np.nan), panel.part, len(scores)
         for number, may in enumerate(panel.may):
             others, rows = np.flatnonzero((part >= 0) & may[part]), np.flatnonzero(part == number)
-            told = np.concatenate([table[others] for table in scores])
-            kept = np.isfinite(told).all(axis=1)
+            pooled = np.concatenate([table[others] for table in scores])
+            kept = np.isfinite(pooled).all(axis=1)
             if not kept.any():
                 continue
             price, heavy = np.tile(costs[others], (times, 1))[kept], np.tile(panel.weights[others], times)[kept]
-            offsets = best_offsets(told[kept], price, heavy)
+            offsets = best_offsets(pooled[kept], price, heavy)
             for table, gain in zip(scores, gains, strict=True):
                 gain[rows] = saved(table[rows], costs[rows], offsets)
         table = scores[0]
@@ -245,15 +248,6 @@ class ExactThresholdClassifier(Referee):
             raise ValueError(f"estimator must be a classifier, not {self.estimator!r}")
         return [("estimator", self.estimator)]
 
-    @property
-    def _speaker(self) -> Any:
-        check_is_fitted(self, "estimator_")
-        return self.estimator_
-
-    @property
-    def _asked(self) -> Any:
-        return getattr(self, "estimator_", self.estimator)
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "threshold_")
 
@@ -269,8 +263,8 @@ class ExactThresholdClassifier(Referee):
         """Return the predicted labels (samples,)."""
         check_is_fitted(self, "threshold_")
         if not self.guard_report_["taken"]:
-            return self._speaker.predict(X)
-        scores = _table(self._speaker, X, self._method)
+            return self.estimator_.predict(X)
+        scores = _table(self.estimator_, X, self._method)
         if len(self.classes_) == 2:
             return self.classes_[(scores[:, 0] > self.threshold_).astype(int)]
         return self.classes_[predicted(scores, self.threshold_)]
@@ -278,7 +272,7 @@ class ExactThresholdClassifier(Referee):
     @answers("decision_function")  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Array:
         """Return scores whose sign (two classes) or largest value (more classes) gives the prediction."""
-        scores = _table(self._speaker, X, "decision_function")
+        scores = _table(self._classifier, X, "decision_function")
         if len(self.classes_) == 2:
             return scores[:, 0] - self.threshold_
         return scores + self.threshold_

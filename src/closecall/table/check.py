@@ -9,7 +9,6 @@ data sets with 10 % of the labels flipped, about 60 % of the top 10 % of the row
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,17 +42,8 @@ NEAR, WIDE = 0.01, 200
 FIELDS = ("kind", "row", "label", "said", "score", "by", "detail")
 
 
-@dataclass(frozen=True, eq=False)
-class Opinion:
-    """Out-of-sample probabilities (rows, classes) of a model; NaN for rows without a prediction."""
-
-    by: str
-    chances: Array
-
-    def right(self, codes: Array) -> float:
-        """Return the accuracy on the rows that have probabilities."""
-        known = ~np.isnan(self.chances[:, 0])
-        return float((self.chances[known].argmax(axis=1) == codes[known]).mean()) if known.any() else 0.0
+#: The name of a model, and its out-of-sample probabilities (rows, classes); NaN for rows without a prediction.
+Opinion = tuple[str, Array]
 
 
 def check_rows(X: Any, y: Any, *, random_state: int = 0) -> Any:
@@ -101,32 +91,32 @@ def check_table(table: Sheet, opinions: Sequence[Opinion] = (), seed: int = 0) -
     X = Preprocessor.fit(table.frame, table.columns).matrix(table.frame)
     classes, codes = np.unique(table.labels.astype(str), return_inverse=True)
     with threadpool_limits(1):
-        opinions = opinions or (forest_opinion(X, codes, seed), close_k_opinion(X, codes, seed))
-    best = max(opinions, key=lambda opinion: opinion.right(codes))
-    found = [*_twins(X, codes, classes), *_cells(table), *_labels(best, codes, classes)]
+        opinions = opinions or _opinions(X, codes, seed)
+    best = max(opinions, key=lambda opinion: _accuracy(opinion[1], codes))
+    found = [*_twins(X, codes, classes), *_cells(table), *_labels(*best, codes, classes)]
     frame = need_pandas().DataFrame(found, columns=list(FIELDS))
     frame["row"] = table.frame.index.to_numpy()[frame["row"].to_numpy(dtype=int)]  # as numbered in the file
     return frame
 
 
-def forest_opinion(X: Array, codes: Array, seed: int) -> Opinion:
-    """Return the votes of a forest, in which only trees that were not trained on a row vote on it."""
-    model = RandomForestClassifier(TREES, min_samples_leaf=LEAF, oob_score=True, random_state=seed).fit(X, codes)
-    return Opinion("random forest", model.oob_decision_function_)
-
-
-def close_k_opinion(X: Array, codes: Array, seed: int) -> Opinion:
-    """Return cross-validated probabilities of the model of ``closecall fit``."""
+def _opinions(X: Array, codes: Array, seed: int) -> tuple[Opinion, ...]:
+    """Return out-of-bag votes of a forest, and cross-validated probabilities of the model of ``closecall fit``."""
+    forest = RandomForestClassifier(TREES, min_samples_leaf=LEAF, oob_score=True, random_state=seed).fit(X, codes)
     folds = StratifiedKFold(max(2, min(FOLDS, int(np.bincount(codes).min()))), shuffle=True, random_state=seed)
     scores = cross_val_predict(CloseKClassifierCV(random_state=0), X, codes, cv=folds, method="decision_function")
-    return Opinion("close-k", chances_of(scores, codes))
+    return ("random forest", forest.oob_decision_function_), ("close-k", chances_of(scores, codes))
+
+
+def _accuracy(chances: Array, codes: Array) -> float:
+    known = ~np.isnan(chances[:, 0])
+    return float((chances[known].argmax(axis=1) == codes[known]).mean()) if known.any() else 0.0
 
 
 def opinions_of(table: Sheet, splits: Sequence[Split]) -> tuple[Opinion, ...]:
     """Return the probabilities that contenders gave to test rows, averaged over the splits that test each row."""
     found = []
     for method, by in ((FOREST, "random forest"), (CLOSE_K, "close-k")):
-        total, times = None, np.zeros((len(table.labels), 1))
+        total, times = np.zeros((len(table.labels), len(np.unique(table.labels)))), np.zeros((len(table.labels), 1))
         for split in splits:
             scores = split.entries[method].scores if method in split.entries else None
             if scores is None:
@@ -135,12 +125,11 @@ def opinions_of(table: Sheet, splits: Sequence[Split]) -> tuple[Opinion, ...]:
                 chances = np.exp(scores)
             else:  # with two classes, the score of the second class is enough
                 chances = chances_of(np.diff(scores)[:, 0] if scores.shape[1] == 2 else scores, split.truth)
-            total = np.zeros((len(times), chances.shape[1])) if total is None else total
             np.add.at(total, split.rows, chances)
             np.add.at(times, split.rows, 1)
-        if total is not None:
+        if times.any():
             with np.errstate(invalid="ignore"):
-                found.append(Opinion(by, total / times))
+                found.append((by, total / times))
     return tuple(found)
 
 
@@ -150,18 +139,15 @@ def chances_of(scores: Array, codes: Array) -> Array:
     return probabilities(sigmoids(raw, codes), raw)
 
 
-def _labels(best: Opinion, codes: Array, classes: Array) -> list[tuple[Any, ...]]:
+def _labels(by: str, chances: Array, codes: Array, classes: Array) -> list[tuple[Any, ...]]:
     """Return the rows whose label the better model contradicts, the least probable label first."""
-    own = best.chances[np.arange(len(codes)), codes]
-    with np.errstate(invalid="ignore"):
-        wrong = np.flatnonzero(~np.isnan(own) & (best.chances.argmax(axis=1) != codes))
+    own = chances[np.arange(len(codes)), codes]
+    wrong = np.flatnonzero(~np.isnan(own) & (chances.argmax(axis=1) != codes))
     found = []
     for row in wrong[np.argsort(own[wrong], kind="stable")].tolist():
-        said = int(best.chances[row].argmax())
-        words = (
-            f"{best.by} gives {classes[said]} {best.chances[row, said]:.0%} and {classes[codes[row]]} {own[row]:.0%}"
-        )
-        found.append(("label", row, classes[codes[row]], classes[said], float(1 - own[row]), best.by, words))
+        said = int(chances[row].argmax())
+        words = f"{by} gives {classes[said]} {chances[row, said]:.0%} and {classes[codes[row]]} {own[row]:.0%}"
+        found.append(("label", row, classes[codes[row]], classes[said], float(1 - own[row]), by, words))
     return found
 
 
@@ -217,8 +203,7 @@ def _twins(X: Array, codes: Array, classes: Array) -> list[tuple[Any, ...]]:
     joint = counts.copy()
     joint[near] += counts[other[near, 1]]
     mine = joint[kinds, codes]
-    most = joint.argmax(axis=1)[kinds]
-    total = joint.sum(axis=1)[kinds]
+    most, total = joint.argmax(axis=1)[kinds], joint.sum(axis=1)[kinds]
     rare = np.flatnonzero((mine < total) & ((mine < total / 2) | ((mine == total / 2) & (codes != most))))
     found = []
     for row in rare[np.argsort(mine[rare] / total[rare], kind="stable")].tolist():

@@ -39,7 +39,6 @@ from .contenders import (
 from .divide import Order, Parts
 from .measure import METRICS
 from .preprocess import Preprocessor
-from .table import check_classes
 from .tuning import How, SplitData
 
 #: A class needs this many rows to be in all three parts.
@@ -108,7 +107,6 @@ def run_splits(
     table: Sheet, plan: ComparePlan, order: Order | None = None, contenders: Sequence[Contender] = ()
 ) -> Iterator[Split]:
     """Yield the results of each split, for the given contenders or, by default, those of the plan."""
-    check_classes(table, LEAST)
     table = table.parsed()
     order, contenders = order or Order(), (*(contenders or plan.contenders()), LARGEST)
     codes = np.unique(table.labels.astype(str), return_inverse=True)[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,8 @@ class TableComparison:
     """The result of :func:`compare`; notebooks display it as a page.
 
     ``hints`` lists what to check before trusting the verdict, ``arguments`` holds the command line that repeats the
-    comparison, and ``suspects`` is a data frame of rows to check, as returned by :func:`closecall.check_rows`.
+    comparison, and ``rows`` is a data frame of rows to check, numbered from 0, as returned by
+    :func:`closecall.check_rows`.
     """
 
     table: Sheet
@@ -43,7 +44,7 @@ class TableComparison:
     hints: tuple[str, ...]
     arguments: Sequence[str]
     order: Order = field(default_factory=Order)
-    suspects: Any = None
+    rows: Any = None
 
     @property
     def verdict(self) -> str:
@@ -59,11 +60,6 @@ class TableComparison:
     def results(self) -> Any:
         """A data frame with a row for each method, the best first."""
         return need_pandas().DataFrame(content.rows(self.comparison))
-
-    @property
-    def rows(self) -> Any:
-        """A data frame of the rows to check, numbered from 0; see :func:`closecall.check_rows`."""
-        return self.suspects
 
     @property
     def columns(self) -> Any:
@@ -89,11 +85,11 @@ class TableComparison:
     def _repr_html_(self) -> str:
         notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
         results = self.results.iloc[:, :7].to_html(index=False, float_format=lambda v: f"{v:.2f}", na_rep="")
-        suspects = self.rows.head(SHOWN).to_html(index=False, float_format=lambda v: f"{v:.2f}")
+        rows = self.rows.head(SHOWN).to_html(index=False, float_format=lambda v: f"{v:.2f}")
         return (
             f"<h3>{html.escape(self.verdict)}</h3><p>{html.escape(content.sentence(self.comparison.reason))}</p>"
             f"<ul>{notes}</ul>{results}<h4>Rows to check, {min(SHOWN, len(self.rows))} of {len(self.rows)}</h4>"
-            f"{suspects}<p>{html.escape(PRECISION)}</p>"
+            f"{rows}<p>{html.escape(PRECISION)}</p>"
         )
 
 
@@ -116,8 +112,8 @@ def compare(
     seed: int = 0,
     jobs: int = 0,
     arguments: Sequence[str] = (),
-    told: Callable[[Sheet, Sequence[str]], None] | None = None,
-    progress: Callable[[Iterator[Any], int], Iterator[Any]] | None = None,
+    begin: Callable[[Sheet, Sequence[str]], None] | None = None,
+    progress: Callable[..., Iterable[Any]] | None = None,
 ) -> TableComparison:
     """Compare close-k with logistic regression, a forest and boosting on a table, and recommend one of them.
 
@@ -147,7 +143,7 @@ def compare(
         Corrections for columns that are not recognised correctly.
     seed, jobs : int
         Seed for all random numbers, and number of processes (0 for one per core).
-    arguments, told, progress
+    arguments, begin, progress
         Used by the command line: its arguments, a callback that receives the table and the hints before the splits
         run, and a callback that shows progress.
 
@@ -177,11 +173,11 @@ def compare(
         table = replace(table, notes=(*table.notes, *recipe.notes(table.frame)))
     check_classes(table, LEAST)
     hinted = hints(table)
-    if told:
-        told(table, hinted)
-    found = run_splits(table, plan, order, contenders)
-    chosen = list(progress(found, splits) if progress else found)
-    concluded = conclude(table, chosen, plan, contenders, order=order)
-    suspects = check_table(table, opinions_of(table, chosen), seed)
-    diagnosis, arguments = diagnosis_of(table, squash), arguments or sys.argv[1:]
-    return TableComparison(table, concluded, diagnosis, chosen, hinted, arguments, order, suspects)
+    if begin:
+        begin(table, hinted)
+    running = run_splits(table, plan, order, contenders)
+    found = list(progress(running, total=splits) if progress else running)
+    return TableComparison(
+        table, conclude(table, found, plan, contenders, order), diagnosis_of(table, squash), found, hinted,
+        arguments or sys.argv[1:], order, check_table(table, opinions_of(table, found), seed),
+    )  # fmt: skip

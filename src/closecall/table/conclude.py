@@ -64,8 +64,14 @@ class Result:
         return {"": self.label, "logistic": self.label}.get(self.loss, f"{self.label} ({self.loss})")
 
     def ends(self, metric: Metric) -> tuple[float, float]:
-        """Return the ends of the 95 % interval in the displayed units."""
-        return metric.interval(self.mean, self.half_width)
+        """Return the ends of the 95 % interval in the displayed units, clipped to possible values."""
+        low, high = sorted(metric.shown(self.mean + sign * self.half_width) for sign in (-1, 1))
+        return max(low, 0.0), min(high, 100.0) if metric.factor == 100 else high
+
+    def record(self, metric: Metric) -> dict[str, float]:
+        """Return the ends of the 95 % interval for JSON output."""
+        low, high = sorted(metric.plain(self.mean + sign * self.half_width) for sign in (-1, 1))
+        return {"low": low, "high": high}
 
     @property
     def recalls(self) -> Array:
@@ -78,24 +84,20 @@ class Difference:
     """The difference between two methods on the same splits: its mean, 95 % interval and adjusted p-value."""
 
     method: str
-    reference: str
     mean: float
     half_width: float
     p: float
 
     @property
-    def sure(self) -> bool:
-        """Whether the difference is significant."""
-        return self.p < SIGNIFICANCE
-
-    @property
     def helps(self) -> bool:
         """Whether the difference is a significant gain."""
-        return self.sure and self.mean > 0
+        return self.p < SIGNIFICANCE and self.mean > 0
 
-    def signed(self, metric: Metric, digits: int) -> list[str]:
-        """Return the mean and the ends of its interval in the displayed units."""
-        return [signed(metric.gain(self.mean + sign * self.half_width), digits) for sign in (0, -1, 1)]
+    def words(self, metric: Metric) -> str:
+        """Return the mean and its interval in the displayed units."""
+        ends = (metric.gain(self.mean + sign * self.half_width) for sign in (0, -1, 1))
+        mean, low, high = (signed(each, metric.rough) for each in ends)
+        return f"{mean} {metric.unit} ({low} to {high})"
 
 
 @dataclass(frozen=True)
@@ -200,10 +202,9 @@ def against(results: Sequence[Result], reference: Result) -> dict[str, Differenc
     p = [corrected_test(move, np.zeros_like(move), test_over_train=reference.ratio) for move in moves]
     adjusted = holm(np.array(p, dtype=float))
     return {
-        other.method: Difference(other.method, reference.method, float(move.mean()),
-                                 half_width(move, reference.ratio), float(value))
+        other.method: Difference(other.method, float(move.mean()), half_width(move, reference.ratio), float(value))
         for other, move, value in zip(others, moves, adjusted, strict=True)
-    }  # fmt: skip
+    }
 
 
 def judge(
@@ -230,10 +231,8 @@ def judge(
     best = found[helps[0].method]
     if best.method == CLOSE_K:
         return "close-k", CLOSE_K, linear, reason, linear, helps
-    text = f"{best.label} does better than linear models: {_points(helps[0], metric)}"
-    if best.family == "linear":
-        text = f"use {best.label}: {_points(helps[0], metric)}"
-    verdict = "tree" if best.family == "tree" else "other"
+    start = f"use {best.label}" if best.family == "linear" else f"{best.label} does better than linear models"
+    text, verdict = f"{start}: {helps[0].words(metric)}", "tree" if best.family == "tree" else "other"
     return verdict, best.method, text, f"{reason}; if it has to be linear, {linear}", linear, helps
 
 
@@ -242,23 +241,18 @@ def _linear(gain: Difference | None, plain: str, metric: Metric) -> str:
     if gain is None:
         return f"use {plain}"
     if gain.helps:
-        return f"use close-k: {_points(gain, metric)} over {plain}"
-    if gain.sure:
+        return f"use close-k: {gain.words(metric)} over {plain}"
+    if gain.p < SIGNIFICANCE:
         return f"use {plain}: close-k does worse"
     if metric.factor == 100 and gain.mean + gain.half_width >= POINTS:
         return f"use {plain}: close-k shows no clear gain"
     return f"use {plain}: it is as good as close-k"
 
 
-def _points(each: Difference, metric: Metric) -> str:
-    mean, low, high = each.signed(metric, metric.rough)
-    return f"{mean} {metric.unit} ({low} to {high})"
-
-
 def _reason(over: dict[str, Difference], found: dict[str, Result], plain: str, metric: Metric) -> str:
     ranked = sorted(over.values(), key=lambda each: -each.mean)
     words = [
-        f"{found[each.method].label} {_points(each, metric)}, {p_words(each.p, '.2g')}" if each.mean or each.half_width
+        f"{found[each.method].label} {each.words(metric)}, {p_words(each.p, '.2g')}" if each.mean or each.half_width
         else f"{found[each.method].label} no difference"
         for each in ranked[:4]
     ]  # fmt: skip

@@ -8,7 +8,6 @@ more.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -16,7 +15,10 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 from sklearn.base import is_classifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.svm import LinearSVC
 
 from closecall._names import Array
 from closecall.aggregates import AGGREGATES, get_aggregate
@@ -26,7 +28,7 @@ from closecall.linear.search import ALPHAS
 from closecall.model_selection import ExactThresholdClassifier
 
 from .measure import METRICS, Metric, sigmoids, wide
-from .tuning import GRIDS, ROUNDS, Grid, How, SplitData, dozen, imported, judged, scores_of
+from .tuning import CS, NEIGHBOURS, ROUNDS, TRIED, Boosting, Grid, How, SplitData, dozen, imported, judged, scores_of
 
 CLOSE_K = "close_k"
 LOGISTIC = "logistic_regression"
@@ -34,6 +36,7 @@ LOGISTIC = "logistic_regression"
 UNSQUASHED = "plain_logistic_regression"
 EXACT_THRESHOLD = "exact_threshold"
 MAJORITY = "majority"
+LOGISTIC_GRID = Grid(LogisticRegression, {"C": CS}, {"max_iter": 1000}, "C={C:g}")
 #: Contenders that take part by default.
 USUAL = (CLOSE_K, LOGISTIC, UNSQUASHED, EXACT_THRESHOLD, "random_forest", "gradient_boosting")
 #: The plain model that close-k is compared with, by loss: name, verdict and description. Other losses use logistic.
@@ -63,7 +66,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Contender:
-    """A contender with settings to tune or with a function of its own (``own``).
+    """A contender with settings to tune (``grid``), or with a function of its own that returns an :class:`Entry`.
 
     ``family`` is ``linear``, ``tree``, ``other`` or ``majority``.
     """
@@ -73,16 +76,11 @@ class Contender:
     what: str
     family: str
     grid: Grid | None = None
-    own: Callable[[SplitData, Metric], Entry] | None = None
-
-    @property
-    def settings(self) -> Grid:
-        """The settings to choose from, for a contender without a function of its own."""
-        return self.grid or GRIDS[self.name]
+    own: Any = None
 
     def run(self, data: SplitData, metric: Metric) -> Entry:
         """Return the result on the test part of a split."""
-        return self.own(data, metric) if self.own else _tuned(self.name, self.settings, data, metric)
+        return _tuned(self.name, self.grid, data, metric) if self.grid else self.own(data, metric)
 
 
 def entry(name: str, model: Any, data: SplitData, metric: Metric, tried: Any = None, **chosen: Any) -> Entry:
@@ -142,7 +140,7 @@ def fit_threshold(model: Any, metric: str, X: Array, y: Array, cv: Any, groups: 
 def _exact_threshold(data: SplitData, metric: Metric) -> Entry:
     """Tune LogisticRegression on the validation part, and move its threshold if the gain is significant."""
     if LOGISTIC not in data.chosen:
-        _tuned(LOGISTIC, GRIDS[LOGISTIC], data, metric)
+        _tuned(LOGISTIC, LOGISTIC_GRID, data, metric)
     best = data.chosen[LOGISTIC]
     plain = LogisticRegression(C=1 / best, max_iter=1000)
     model = fit_threshold(plain, metric.name, *data.known, data.cv, data.groups)
@@ -189,16 +187,26 @@ def built_in(how: How) -> dict[str, Contender]:
     found = [
         Contender(CLOSE_K, "close-k", "what `closecall fit` trains: the average loss, or close-k if its gain is clear",
                   "linear", own=partial(_searched, CLOSE_K, how)),
-        Contender(LOGISTIC, "LogisticRegression", "scikit-learn's linear model with the logistic loss", "linear"),
+        Contender(LOGISTIC, "LogisticRegression", "scikit-learn's linear model with the logistic loss", "linear",
+                  LOGISTIC_GRID),
         Contender(UNSQUASHED, "LogisticRegression, not squashed", "LogisticRegression on columns with variance 1",
-                  "linear", GRIDS[LOGISTIC]),
-        Contender("linear_svc", "LinearSVC", "scikit-learn's linear model with the squared hinge loss", "linear"),
+                  "linear", LOGISTIC_GRID),
+        Contender("linear_svc", "LinearSVC", "scikit-learn's linear model with the squared hinge loss", "linear",
+                  Grid(LinearSVC, {"C": CS}, {"random_state": 0}, "C={C:g}")),
         Contender(EXACT_THRESHOLD, "LogisticRegression, exact threshold",
                   "LogisticRegression with its threshold moved if the gain is significant", "linear",
                   own=_exact_threshold),
-        Contender("random_forest", "RandomForest", f"averaged trees, {_TREES}", "tree"),
-        Contender("gradient_boosting", "HistGradientBoosting", f"boosted trees, {_TREES}", "tree"),
-        Contender("k_nn", "k nearest neighbours", "the vote of the nearest rows", "other"),
+        Contender("random_forest", "RandomForest", f"averaged trees, {_TREES}", "tree",
+                  Grid(RandomForestClassifier, {"max_features": ("sqrt", 1, 0.7), "min_samples_leaf": (1, 3, 10, 30)},
+                       {"n_estimators": TRIED, "random_state": 0},
+                       "max_features={max_features}, leaves of {min_samples_leaf}")),
+        Contender("gradient_boosting", "HistGradientBoosting", f"boosted trees, {_TREES}", "tree",
+                  Boosting(HistGradientBoostingClassifier, {"max_leaf_nodes": (4, 12, 31), "max_iter": ROUNDS},
+                           {"early_stopping": False, "random_state": 0}, "{max_leaf_nodes} leaves, {max_iter} rounds")),
+        # Without a search tree, only the rows have to be saved.
+        Contender("k_nn", "k nearest neighbours", "the vote of the nearest rows", "other",
+                  Grid(KNeighborsClassifier, {"n_neighbors": NEIGHBOURS}, {"algorithm": "brute"},
+                       "{n_neighbors} neighbours")),
         *(_family(name, how) for name in FAMILIES),
         *(Contender(name, name.replace("_", " "), "one aggregate by itself, with the best of all its settings",
                     "linear", own=partial(_searched, name, how)) for name in AGGREGATES),
@@ -207,7 +215,7 @@ def built_in(how: How) -> dict[str, Contender]:
 
 
 def _family(name: str, how: How) -> Contender:
-    """Return a family of aggregates, or one of its members, as a contender."""
+    """Return a family of aggregates or one of its members."""
     family = family_of(name)
     if family is None:
         raise ValueError(f"{name!r} is not a family of aggregates; choose one of: {', '.join(FAMILIES)}")
@@ -245,15 +253,19 @@ def contender_of(name: str, how: How | None = None) -> Contender:
     if plain not in INSTALLED:
         names = ", ".join((*known, *INSTALLED))
         raise ValueError(f"unknown contender {name!r}; give one of {names}, or package:Class of an installed package")
-    imported(str(INSTALLED[plain].settings.make))
+    imported(_place(INSTALLED[plain]))
     return INSTALLED[plain]
+
+
+def _place(installed: Contender) -> str:
+    return str(installed.grid and installed.grid.make)
 
 
 def libraries() -> dict[str, str]:
     """Return an error message for each contender of :data:`INSTALLED` that is installed; empty if it works."""
     found = {}
     for name, each in INSTALLED.items():
-        place = str(each.settings.make)
+        place = _place(each)
         if importlib.util.find_spec(place.partition(":")[0].partition(".")[0]) is not None:
             try:
                 imported(place)

@@ -15,9 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 from closecall._names import Array
 from closecall.table.read.columns import Column
 from closecall.table.read.dataset import DataError
+from closecall.table.read.files import opened
 
 from .model import TableModel
-from .output import opened
 from .preprocess import Preprocessor, Step
 from .train import linear_model
 

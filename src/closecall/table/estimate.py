@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 from closecall.aggregates import get_aggregate
@@ -13,7 +12,7 @@ from closecall.report.formats import Row
 from closecall.table.read.sheet import Sheet
 
 from .compare import LEAST, ComparePlan, run_splits
-from .conclude import Conclusion, Result, conclude
+from .conclude import Conclusion, conclude
 from .contenders import MAJORITY, contender_of
 from .divide import Order
 from .measure import Metric
@@ -24,34 +23,25 @@ from .tuning import How
 LARGE = 20_000
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """The results of the model, logistic regression and the largest class on the same held-out rows."""
+def estimate_words(estimate: Conclusion) -> str:
+    """Return an estimate as a sentence."""
+    metric, found, words = estimate.metric, estimate.found, []
+    distinct = {found[name].label: found[name] for name in (estimate.plain, FITTED)}
+    for result in reversed(distinct.values()):
+        mean, low, high = (f"{each:.{metric.rough}f}" for each in (metric.shown(result.mean), *result.ends(metric)))
+        words.append(f"{mean} ({low} to {high}) {result.label}")
+    words.append(f"{metric.shown(found[MAJORITY].mean):.{metric.rough}f} always {estimate.majority!r}")
+    splits = len(found[FITTED].values)
+    return f"cross-validated {metric.label}, {splits} splits, 95 % intervals: {'; '.join(words)}"
 
-    model: Result
-    plain: Result
-    majority: Result
-    conclusion: Conclusion
 
-    def words(self) -> str:
-        """Return the estimate as a sentence."""
-        metric, words = self.conclusion.metric, []
-        distinct = {result.label: result for result in (self.plain, self.model)}
-        for result in reversed(distinct.values()):
-            mean, low, high = (f"{each:.{metric.rough}f}" for each in (metric.shown(result.mean), *result.ends(metric)))
-            words.append(f"{mean} ({low} to {high}) {result.label}")
-        words.append(f"{metric.shown(self.majority.mean):.{metric.rough}f} always {self.conclusion.majority!r}")
-        splits = len(self.model.values)
-        return f"cross-validated {metric.label}, {splits} splits, 95 % intervals: {'; '.join(words)}"
-
-    def record(self) -> Row:
-        """Return the estimate as a record for JSON output."""
-        metric = self.conclusion.metric
-        found: Row = {"metric": metric.name, "splits": len(self.model.values)}
-        for name, result in (("model", self.model), ("plain", self.plain), ("majority", self.majority)):
-            ends = metric.record(result.mean, result.half_width)
-            found[name] = {"label": result.label, "mean": metric.plain(result.mean), **ends}
-        return found
+def estimate_record(estimate: Conclusion) -> Row:
+    """Return an estimate as a record for JSON output."""
+    metric, found = estimate.metric, estimate.found
+    record: Row = {"metric": metric.name, "splits": len(found[FITTED].values)}
+    for name, result in (("model", found[FITTED]), ("plain", found[estimate.plain]), ("majority", found[MAJORITY])):
+        record[name] = {"label": result.label, "mean": metric.plain(result.mean), **result.record(metric)}
+    return record
 
 
 def why_none(table: Sheet, splits: int, order: Order) -> str:
@@ -64,8 +54,8 @@ def why_none(table: Sheet, splits: int, order: Order) -> str:
     return f"no estimate: the class {rare!r} has {count} rows, and {LEAST} are needed to test the model"
 
 
-def estimate(table: Sheet, model: str, how: How, order: Order, splits: int, seed: int = 0) -> Estimate | None:
-    """Evaluate a model alongside logistic regression and the largest class.
+def estimate(table: Sheet, model: str, how: How, order: Order, splits: int, seed: int) -> Conclusion | None:
+    """Evaluate a model alongside logistic regression and the largest class on the same held-out rows.
 
     Return None if no estimate was requested (fewer than two splits) or none is possible; see :func:`why_none`.
     """
@@ -74,9 +64,7 @@ def estimate(table: Sheet, model: str, how: How, order: Order, splits: int, seed
     jobs = 0 if len(table.labels) >= LARGE else 1
     plan = ComparePlan(how.loss, how.multiclass, how.metric, how.squashed, splits=splits, seed=seed, jobs=jobs)
     contenders = (contender(model, how), contender_of(plan.plain[0]))
-    conclusion = conclude(table, list(run_splits(table, plan, order, contenders)), plan, contenders, order)
-    fitted, plain, majority = (conclusion.found[name] for name in (FITTED, conclusion.plain, MAJORITY))
-    return Estimate(fitted, plain, majority, conclusion)
+    return conclude(table, list(run_splits(table, plan, order, contenders)), plan, contenders, order)
 
 
 def chosen_words(classifier: Any, model: str, metric: Metric) -> str:

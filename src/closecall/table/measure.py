@@ -99,16 +99,6 @@ class Metric:
         """Return a difference in the displayed units; higher is better."""
         return abs(self.factor) * value
 
-    def interval(self, mean: float, half_width: float) -> tuple[float, float]:
-        """Return the ends of an interval in the displayed units, clipped to possible values."""
-        low, high = sorted(self.shown(mean + sign * half_width) for sign in (-1, 1))
-        return max(low, 0.0), min(high, 100.0) if self.factor == 100 else high
-
-    def record(self, mean: float, half_width: float) -> dict[str, float]:
-        """Return the ends of an interval for JSON output."""
-        low, high = sorted(self.plain(mean + sign * half_width) for sign in (-1, 1))
-        return {"low": low, "high": high}
-
 
 METRICS = {
     each.name: each

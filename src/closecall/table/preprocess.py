@@ -18,8 +18,7 @@ from closecall._names import Array
 from closecall.preprocessing import BOUND, robust_scale, squash
 from closecall.report.text import counted, listed
 from closecall.table.read.columns import Column, numbers, texts
-from closecall.table.read.dataset import MATRIX_BYTES, DataError, in_order
-from closecall.table.read.encode import encoded, mean_of, moments
+from closecall.table.read.dataset import MATRIX_BYTES, DataError, encoded, in_order, mean_of, moments
 
 #: A name seen at least ``SEEN`` times in training gets its own column, up to ``MAX_LEVELS`` columns, because free
 #: text would fill the memory. All other names share one level.

@@ -20,11 +20,11 @@ import closecall
 from closecall.report.formats import Row, csv_text
 from closecall.report.text import counted, shown
 from closecall.table.read.dataset import DataError
+from closecall.table.read.files import opened
 from closecall.table.read.sheet import Sheet
 
 from . import content
 from .contenders import MAJORITY
-from .output import opened
 
 if TYPE_CHECKING:
     from closecall.report.html import Chart
@@ -98,7 +98,7 @@ def write(found: TableComparison, page: Path) -> list[Path]:
     beside = [page.with_name(f"{page.stem}-{name}") for name in ("results.csv", "results.json", "rows.csv")]
     document = {"command": _command(found.arguments), "environment": _environment(), "records": as_records(found)}
     contents = [to_html(found, [path.name for path in beside]), to_csv(found), json.dumps(document, indent=1) + "\n",
-                rows_csv(found.suspects)]  # fmt: skip
+                rows_csv(found.rows)]  # fmt: skip
     paths = [page, *beside]
     for path, text in zip(paths, contents, strict=True):
         with opened(str(path)) as file:
@@ -165,8 +165,8 @@ def to_html(found: TableComparison, beside: Sequence[str] = ()) -> str:
         reason=content.sentence(comparison.reason), outcome="ahead" if comparison.verdict == "close-k" else "",
         hints=found.hints, first=first, calls=calls, call_header=header, call_rows=rows,
         mistakes=content.mistakes(comparison),
-        suspects=suspect_rows(found.suspects, LISTED), suspect_header=SUSPECT,
-        suspect_counts=f"{suspect_counts(found.suspects)}.", precision=PRECISION,
+        suspects=suspect_rows(found.rows, LISTED), suspect_header=SUSPECT,
+        suspect_counts=f"{suspect_counts(found.rows)}.", precision=PRECISION,
         findings=content.findings(found.diagnosis),
         how=f"Mean test {comparison.metric.label} over {len(found.splits)} splits with its 95 % interval. Gains are "
         f"relative to {comparison.found[comparison.plain].title}, and p is adjusted over the contenders (Holm). "
@@ -262,7 +262,7 @@ def as_records(found: TableComparison) -> list[Row]:
     for rank, result in enumerate(comparison.results, 1):
         records.append({
             "kind": "result", "rank": rank, "method": result.method, "label": result.label, "loss": result.loss,
-            metric.name: metric.plain(result.mean), **metric.record(result.mean, result.half_width),
+            metric.name: metric.plain(result.mean), **result.record(metric),
             "k": None if math.isnan(result.k) else result.k,
             "alpha": None if math.isnan(result.alpha) else result.alpha, "setting": result.setting,
             "values": [metric.plain(value) for value in result.values],
@@ -271,7 +271,7 @@ def as_records(found: TableComparison) -> list[Row]:
         })  # fmt: skip
     records += [{"kind": "diagnosis", **asdict(case)} for case in content.findings(found.diagnosis)]
     records += [{"kind": "hint", "text": hint} for hint in found.hints]
-    records += suspect_records(found.suspects, LISTED)
+    records += suspect_records(found.rows, LISTED)
     records.append({
         "kind": "verdict", "verdict": comparison.verdict, "use": comparison.use, "text": comparison.text,
         "reason": comparison.reason, "linear": comparison.linear, "metric": metric.name,

@@ -104,7 +104,7 @@ def _other(name: str, X: Array, y: Array, how: How) -> Any:
     """Fit a nonlinear contender with the setting that does best over three folds."""
     metric, codes = METRICS[how.metric], np.unique(y, return_inverse=True)[1]
     classes = int(codes.max()) + 1
-    grid = contender_of(name).settings
+    grid: Any = contender_of(name).grid
     folds = [
         SplitData((X[train], X[test]), (codes[train], codes[test]), classes)
         for train, test in _pairs(X, codes, how, 3)[-3:]
@@ -164,10 +164,11 @@ def check_model(name: str) -> str:
 
 def train(name: str, X: Array, y: Array, how: How) -> Any:
     """Fit a model to X (samples, features) and labels y (samples,)."""
-    name = check_model(name)
-    linear = linear_model(name)
-    model = linear(X, y, how) if linear else _other(name, X, y, how)
-    if linear and hasattr(model, "cv"):
+    linear = linear_model(name := check_model(name))
+    if not linear:
+        return _other(name, X, y, how)
+    model = linear(X, y, how)
+    if hasattr(model, "cv"):
         model.set_params(cv=None)  # folds of these rows are not part of a saved model
     return model
 
@@ -180,9 +181,6 @@ def _run(name: str, how: How, data: SplitData, metric: Metric) -> Entry:
 
 def contender(name: str, how: How) -> Contender:
     """Return the model as a contender, to measure its held-out performance."""
-    name = check_model(name)
-    if linear_model(name) and name not in built_in(how):
-        found = Contender(FITTED, name.replace("_", " "), "", "linear")
-    else:
-        found = contender_of(name, how)
-    return replace(found, name=FITTED, own=partial(_run, name, how))
+    only_fitted = linear_model(name) and name not in built_in(how)
+    found = Contender(FITTED, name.replace("_", " "), "", "linear") if only_fitted else contender_of(name, how)
+    return replace(found, name=FITTED, grid=None, own=partial(_run, name, how))

@@ -9,10 +9,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
-from sklearn.neighbors import KNeighborsClassifier
-from sklearn.svm import LinearSVC
 
 from closecall._names import Array, lookup
 from closecall.families import FAMILIES
@@ -130,13 +126,13 @@ class Grid:
         choices = self.settings(len(data.y[0]))
         if len(choices) == 1 and not metric.probabilities:
             return np.zeros(1), None
-        values, best, kept = np.empty(len(choices)), -np.inf, None
-        for place, (_, model) in enumerate(choices):
+        values, kept = list[float](), None
+        for _, model in choices:
             fitted = model.fit(data.X[0], data.y[0])
-            values[place] = metric.value(data.y[1], judged(fitted, data, 1, metric))
-            if values[place] > best:
-                best, kept = values[place], fitted
-        return values, kept
+            value = metric.value(data.y[1], judged(fitted, data, 1, metric))
+            kept = fitted if value > max(values, default=-np.inf) else kept
+            values.append(value)
+        return np.array(values), kept
 
     def final(self, place: int, rows: int) -> tuple[str, Any]:
         """Return the description of a setting, and the classifier to train on all available rows."""
@@ -156,27 +152,6 @@ class Boosting(Grid):
             logs = [logs_of(each, metric.least) for rounds, each in enumerate(stages, 1) if rounds in ROUNDS]
             values += [metric.value(data.y[1], each) for each in logs]
         return np.array(values), None
-
-
-#: The grids of scikit-learn's classifiers, by the contender's name.
-GRIDS = {
-    "logistic_regression": Grid(LogisticRegression, {"C": CS}, {"max_iter": 1000}, "C={C:g}"),
-    "linear_svc": Grid(LinearSVC, {"C": CS}, {"random_state": 0}, "C={C:g}"),
-    "random_forest": Grid(
-        RandomForestClassifier,
-        {"max_features": ("sqrt", 1, 0.7), "min_samples_leaf": (1, 3, 10, 30)},
-        {"n_estimators": TRIED, "random_state": 0},
-        "max_features={max_features}, leaves of {min_samples_leaf}",
-    ),
-    "gradient_boosting": Boosting(
-        HistGradientBoostingClassifier,
-        {"max_leaf_nodes": (4, 12, 31), "max_iter": ROUNDS},
-        {"early_stopping": False, "random_state": 0},
-        "{max_leaf_nodes} leaves, {max_iter} rounds",
-    ),
-    # Without a search tree, only the rows have to be saved.
-    "k_nn": Grid(KNeighborsClassifier, {"n_neighbors": NEIGHBOURS}, {"algorithm": "brute"}, "{n_neighbors} neighbours"),
-}
 
 
 def dozen(name: str) -> tuple[tuple[str, ...], tuple[float, ...]]:

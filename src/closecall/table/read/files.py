@@ -1,4 +1,4 @@
-"""Paths and types of files, and untrusted text that is unpacked, counted and checked while it is read.
+"""Paths, types and output of files, and untrusted text that is unpacked, counted and checked while it is read.
 
 A file of a megabyte can unpack to a gigabyte, a gigabyte of ``1,1`` can need twelve gigabytes of memory, and an
 unclosed quote can turn the rest of the file into one cell. Memory is therefore counted cell by cell, as the text
@@ -10,10 +10,14 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from closecall._budget import LIMIT, Budget, BudgetError, Readable
+from closecall._files import whole_file
 
 from .dataset import DataError
 
@@ -42,6 +46,21 @@ def expanded(path: str | os.PathLike[str]) -> Path:
         return Path(path).expanduser()
     except RuntimeError as error:
         raise DataError(f"cannot read {str(path)!r}: {error}") from error
+
+
+@contextmanager
+def opened(path: str) -> Iterator[TextIO]:
+    """Open a text file that is written completely or not at all; ``-`` and devices are written to directly."""
+    if path == "-":
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    with ExitStack() as stack:
+        try:
+            raw = stack.enter_context(whole_file(path))
+        except OSError as error:
+            raise DataError(f"cannot write {path!r}: {error.strerror or error}") from error
+        yield stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
 
 
 class _Rejoined(io.RawIOBase):

@@ -1,5 +1,0 @@
-"""``python -m closecall.cli``."""
-
-from . import main
-
-main()

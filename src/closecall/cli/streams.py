@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -36,9 +36,8 @@ def tables_of(data: Sequence[str]) -> list[str]:
     """Return the tables to read in turn, with each folder replaced by its Parquet files."""
     from closecall.cluster.parquet_source import files_of
 
-    folders = [each != "-" and expanded(each).is_dir() for each in data]
-    return [path for each, folder in zip(data, folders, strict=True)
-            for path in (files_of(str(expanded(each))) if folder else [each])]  # fmt: skip
+    folders = {each for each in data if each != "-" and expanded(each).is_dir()}
+    return [path for each in data for path in (files_of(str(expanded(each))) if each in folders else [each])]
 
 
 def fit_files(
@@ -73,11 +72,8 @@ def _source(
     from closecall.cluster import ParquetSource
 
     if cluster is None:
-        source = ParquetSource(paths, target, features=features, processes=jobs)
-        try:
+        with closing(ParquetSource(paths, target, features=features, processes=jobs)) as source:
             yield source
-        finally:
-            source.close()
         return
     from closecall.cluster.connect import connected
 

@@ -127,9 +127,10 @@ def check(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """List table rows worth checking: doubtful labels, extreme cells, and near-duplicates with different labels."""
+    from closecall.report.formats import csv_text
     from closecall.table.check import check_table
     from closecall.table.read.files import opened
-    from closecall.table.report import rows_csv, suspect_records
+    from closecall.table.report import SUSPECT, suspect_records, suspect_rows
     from closecall.table.table import read
 
     table = read(data, target, reading_of(sep, encoding, drop, keep, numeric, nominal))
@@ -139,7 +140,7 @@ def check(
     found = check_table(table, seed=seed)
     if output:
         with opened(str(output)) as file:
-            file.write(rows_csv(found))
+            file.write(csv_text([SUSPECT, *suspect_rows(found)]))
     if as_json:
         for record in suspect_records(found):
             say(record)

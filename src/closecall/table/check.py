@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from closecall._names import Array
 from closecall.linear import CloseKClassifierCV
 from closecall.linear.calibration import probabilities
-from closecall.table.read.columns import Column, columns_of, numbers, texts
+from closecall.table.read.columns import columns_of, numbers, texts
 from closecall.table.read.dataset import DataError, need_pandas
 from closecall.table.read.sheet import Sheet
 
@@ -175,18 +175,17 @@ def _cells(table: Sheet) -> list[tuple[Any, ...]]:
     for column in table.columns:
         if column.kind == "nominal":
             continue
-        away = deviations(numbers(table.frame[column.name], column))
+        cells = table.frame[column.name]
+        values = numbers(cells, column)
+        away = deviations(values)
         for row in np.flatnonzero(away > EXTREME).tolist():
             if away[row] > farthest.get(row, (0.0, ""))[0]:
-                words = f"{column.label} = {_text(table, column, row)}, {away[row]:.3g} deviations from the median"
+                as_text = column.form or column.kind == "date"
+                text = str(texts(cells.iloc[[row]]).iloc[0])[:40] if as_text else f"{values[row]:g}"
+                words = f"{column.label} = {text}, {away[row]:.3g} deviations from the median"
                 farthest[row] = float(away[row]), words
     ranked = sorted(farthest.items(), key=lambda each: -each[1][0])
     return [("cell", row, str(table.labels[row]), "", score, "column", words) for row, (score, words) in ranked]
-
-
-def _text(table: Sheet, column: Column, row: int) -> str:
-    cell = table.frame[column.name].iloc[[row]]
-    return str(texts(cell).iloc[0])[:40] if column.form or column.kind == "date" else f"{numbers(cell, column)[0]:g}"
 
 
 def _twins(X: Array, codes: Array, classes: Array) -> list[tuple[Any, ...]]:

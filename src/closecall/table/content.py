@@ -32,18 +32,18 @@ COEFFICIENTS, CALLS, COLUMNS = 15, 12, 6
 
 def moves(comparison: Conclusion) -> tuple[list[Row], list[Row]]:
     """Return the gains of the contenders over the plain model, as summaries (best first) and for single splits."""
-    found, metric = comparison.found, comparison.metric
+    over, metric = comparison.over, comparison.metric
     lowest = min(result.mean for result in comparison.results if result.family != "majority")
     summaries, splits = list[Row](), list[Row]()
     for result in comparison.results:
         # A much worse result of the largest class would squeeze all others together in the chart.
         hidden = result.family == "majority" and result.mean <= lowest - 0.1
-        each = comparison.over.get(result.method)
+        each = over.get(result.method)
         if each is None or hidden:
             continue
         mean, low, high = (metric.gain(each.mean + sign * each.half_width) for sign in (0, -1, 1))
         summaries.append({"method": result.title, "mean": mean, "low": low, "high": high, "p": each.p})
-        pairs = zip(result.values, found[comparison.plain].values, strict=True)
+        pairs = zip(result.values, comparison.found[comparison.plain].values, strict=True)
         splits += [
             {"method": result.title, "split": split, "difference": metric.gain(first - second)}
             for split, (first, second) in enumerate(pairs, 1)
@@ -71,11 +71,12 @@ def rows(comparison: Conclusion) -> list[Row]:
 
 def mistakes(comparison: Conclusion) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
     """Return confusion matrices of the recommended and the plain model: caption, header, and rows with the recall."""
-    methods = dict.fromkeys([comparison.use, comparison.plain, CLOSE_K])
-    kept = comparison.classes[:CLASSES]
-    found = []
-    for result in (comparison.found[name] for name in methods if name in comparison.found):
-        header = ("true class", *(f"predicted {name}" for name in kept), "recall")
+    kept, results, found = comparison.classes[:CLASSES], comparison.found, []
+    header = ("true class", *(f"predicted {name}" for name in kept), "recall")
+    for name in dict.fromkeys([comparison.use, comparison.plain, CLOSE_K]):
+        if name not in results:
+            continue
+        result = results[name]
         lines = [
             (name, *(f"{int(count)}" for count in result.confusion[code, : len(kept)]), f"{result.recalls[code]:.1%}")
             for code, name in enumerate(kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -24,7 +25,8 @@ FOLDS = 5
 #: Number of divisions of the groups to draw for each one that is needed.
 ATTEMPTS = 5
 
-Parts = tuple[Array, Array, Array]
+#: The rows of the training, validation and test parts.
+Parts = Sequence[Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +66,7 @@ class Order:
             return self._by_time(codes, splits)
         if self.kind == "groups":
             return self._different(codes, splits, seed)
-        drawn = (stratified(codes, np.random.default_rng([seed, split])) for split in range(splits))
-        return [(train, validation, test) for train, validation, test in drawn]
+        return [stratified(codes, np.random.default_rng([seed, split])) for split in range(splits)]
 
     @property
     def few(self) -> int:
@@ -103,8 +104,8 @@ class Order:
                 f"--groups: every class needs 4 groups, but {len(few)} of the classes have fewer; use a column with "
                 "more groups, or merge classes"
             )
-        folds = [test for _, test in StratifiedGroupKFold(4, shuffle=True, random_state=seed).split(
-            codes, codes, self.values)]  # fmt: skip
+        splitter = StratifiedGroupKFold(4, shuffle=True, random_state=seed)
+        folds = [test for _, test in splitter.split(codes, codes, self.values)]
         parts = np.sort(np.concatenate(folds[2:])), np.sort(folds[1]), np.sort(folds[0])
         if any(len(np.unique(codes[part])) < len(np.unique(codes)) for part in parts[:2]):
             raise DataError("--groups: a class is in too few groups to be in every part; merge classes or groups")

@@ -89,10 +89,8 @@ def chosen_words(classifier: Any, model: str, metric: Metric) -> str:
     rival, held = (_kind(step[side]) for side in ("challenger", "reference"))
     found, needed = (metric.gain(step[name]) for name in ("gain", "needed"))
     gain = f"{found:+.{metric.rough}f} {metric.unit} (a clear gain needs {needed:.{metric.rough}f})"
-    if won:
-        reason = f"it is better than {held}: {gain}"
-    else:
-        reason = f"{rival} is not clearly better: {gain}" if step["gain"] > 0 else "nothing else is better"
+    lost = f"{rival} is not clearly better: {gain}" if step["gain"] > 0 else "nothing else is better"
+    reason = f"it is better than {held}: {gain}" if won else lost
     return f"chosen: {kind} with {counts}, because {reason}"
 
 

@@ -11,6 +11,7 @@ from closecall.preprocessing import unsquash
 from closecall.report.formats import Row
 from closecall.table.read.columns import KINDS, texts
 
+from .measure import wide
 from .model import TableModel
 from .preprocess import Preprocessor, Step
 
@@ -41,9 +42,8 @@ def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
     X = np.concatenate([np.repeat(model.recipe.matrix(row), len(steps) + 1, axis=0), usual])
     for place, (step, at) in enumerate(steps, 1):
         X[place, at : at + step.width] = usual[0, at : at + step.width]
-    scores = model.classifier.decision_function(X) if model.linear else model.scores(X)
-    if scores.ndim == 1:
-        scores = np.column_stack([np.zeros(len(scores)), scores])
+    scores = model.scores(X)
+    scores = wide(scores[:, None]) if scores.ndim == 1 else scores
     winner = classes.index(str(np.asarray(model.classifier.predict(X[:1])).ravel()[0]))
     other = int(np.argmax(np.where(np.arange(len(classes)) == winner, -np.inf, scores[0])))
     lead = scores[:, winner] - scores[:, other]
@@ -52,25 +52,17 @@ def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
         "prediction": classes[winner], "against": classes[other], "score": float(lead[0]), "start": float(lead[-1]),
         "probability": chance, "adds_up": model.linear,
     }  # fmt: skip
-    weights = _weights(model.classifier, winner, other) if model.linear else None
+    weights = None
+    if model.linear:  # of the winner's lead over the other class
+        coef = model.classifier.coef_
+        weights = coef[winner] - coef[other] if len(coef) > 1 else (winner - other) * coef[0]
     pulls = [
-        {**_about(step, row), "pull": float(lead[0] - lead[place]),
+        {"column": step.column.label, "value": texts(row[step.column.name]).fillna("missing").iloc[0],
+         "usual": _written(step, step.fill), "pull": float(lead[0] - lead[place]),
          **_unit(step, weights, X[0], model.recipe, at, lead[0])}
         for place, (step, at) in enumerate(steps, 1)
     ]  # fmt: skip
     return head, sorted(pulls, key=lambda each: -abs(each["pull"]))
-
-
-def _weights(classifier: Any, winner: int, other: int) -> Array:
-    """Return the weights (features,) of the winner's lead over the other class."""
-    coef = classifier.coef_
-    return coef[winner] - coef[other] if len(coef) > 1 else (winner - other) * coef[0]
-
-
-def _about(step: Step, row: Any) -> Row:
-    text = texts(row[step.column.name]).iloc[0]
-    known = isinstance(text, str)
-    return {"column": step.column.label, "value": text if known else "missing", "usual": _written(step, step.fill)}
 
 
 def _unit(step: Step, weights: Array | None, z: Array, recipe: Preprocessor, at: int, score: float) -> Row:

@@ -41,11 +41,9 @@ def hints(table: Sheet) -> tuple[str, ...]:
     found = [*_header(kept), *_delimiter(kept)]
     for column in kept.columns:
         values = _codes(kept.frame[column.name], column)
-        found += [
-            *_leak(column.name, values, codes, kept.target),
-            *_disguised(column, kept.frame[column.name]),
-            *_many(column, values),
-        ]
+        found += _leak(column.name, values, codes, kept.target)
+        found += _disguised(column, kept.frame[column.name])
+        found += _many(column, values)
     return tuple(found)
 
 
@@ -102,10 +100,8 @@ def _many(column: Any, values: Array) -> Iterator[str]:
 def _header(table: Sheet) -> Iterator[str]:
     """Report a first line that looks like data: most names are numbers, or values of their own column."""
     names = [str(name) for name in table.frame.columns]
-    like = [
-        is_number(name.replace(",", ".")) or bool((texts(table.frame[name]).head(1000) == name).any()) for name in names
-    ]
-    if sum(like) > len(names) / 2:
+    values = {name for name in names if (texts(table.frame[name]).head(1000) == name).any()}
+    if sum(name in values or is_number(name.replace(",", ".")) for name in names) > len(names) / 2:
         yield (
             f"the first line ({', '.join(names[:4])}{', ...' if len(names) > 4 else ''}) looks like a row, not like "
             "column names: if the header is missing, add one"

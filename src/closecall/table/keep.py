@@ -85,7 +85,7 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> dict[str,
                     raise DataError(
                         f"{where!r} contains types that are not checked and may run code: "
                         f"{', '.join(unknown[:LISTED])}{more}; if you trust the author of the file, pass "
-                        f"{_options(unknown[:LISTED])}{more}"
+                        f"{' '.join(f'--trust {name}' for name in unknown[:LISTED])}{more}"
                     )
                 return _trusted(archive, path, budget, named)
     except (DataError, MemoryError):
@@ -94,24 +94,19 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> dict[str,
         raise DataError(f"{where!r} is damaged, or not written by 'closecall fit' ({error}); fit it again") from error
 
 
-def _options(names: Sequence[str]) -> str:
-    return " ".join(f"--trust {name}" for name in names)
-
-
 def options_for(path: str | os.PathLike[str]) -> str:
     """Return the options that ``predict`` needs for a file that was just written, or an empty string."""
     with zipfile.ZipFile(path) as archive:
         stored = Stored(archive, Budget())
         schema = stored.schema()
         own = is_own(stored, parts(schema)["classifier"])
-        return "" if own else _options(sorted(set(names_in(schema))))
+        return "" if own else " ".join(f"--trust {name}" for name in sorted(set(names_in(schema))))
 
 
 def _own(stored: Stored, state: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        name: stored.plain(state[name]) for name in ("format", "target", "steps", "bound") if name in state
-    }
     # An earlier release wrote neither "bound" nor "seen".
+    plain = ("format", "target", "steps", "bound")
+    found: dict[str, Any] = {name: stored.plain(state[name]) for name in plain if name in state}
     found |= {name: stored.array(state[name]) for name in ("mean", "scale", "seen") if name in state}
     return {**found, "classifier": rebuilt(stored, state["classifier"], len(found["mean"]))}
 

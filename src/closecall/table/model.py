@@ -111,12 +111,13 @@ class TableModel:
         if not len(frame):
             return np.empty(0, dtype=str), np.empty(0)
         X = self.recipe.matrix(frame, strange)
+        scores = self.scores(X)
         if self.linear:
             # As objects, so a long label is stored once, however many rows have it.
-            scores, classes = self.classifier.decision_function(X), self.classifier.classes_.astype(object)
+            classes = self.classifier.classes_.astype(object)
             labels = classes[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
         else:
-            labels, scores = np.asarray(self.classifier.predict(X)).ravel(), self.scores(X)
+            labels = np.asarray(self.classifier.predict(X)).ravel()
             labels = labels if labels.dtype == object else labels.astype(str)
         if scores.ndim == 1:
             return labels, scores
@@ -127,8 +128,10 @@ class TableModel:
     def scores(self, X: Array) -> Array:
         """Return scores (rows,) of the second of two classes, or (rows, classes).
 
-        The scores are log odds or log probabilities if the classifier has probabilities.
+        Linear scores are sums over the columns; others are log odds or log probabilities if the classifier has any.
         """
+        if self.linear:
+            return self.classifier.decision_function(X)
         found = wide(scores_of(self.classifier, X)[0])
         return finite(found[:, 1] - found[:, 0] if found.shape[1] == 2 else found, "scores")
 

@@ -151,15 +151,11 @@ def _forest(stored: Stored, given: dict[str, Any], classes: int, features: int) 
         tree.tree_ = type(pattern.tree_)(features, np.array([classes], dtype=np.intp), 1)
         tree.tree_.__setstate__({"max_depth": depth, "node_count": len(nodes), "nodes": nodes, "values": shares})
         model.estimators_.append(tree)
-    model.n_classes_ = classes
-    return model.set_params(n_estimators=_counted(stored, given["n_estimators"], model.estimators_))
-
-
-def _counted(stored: Stored, node: Any, found: list[Any]) -> int:
-    """Return the number of trees; raise an error if it does not match the settings."""
-    if stored.plain(node) != len(found) or not found:
+    count = len(model.estimators_)
+    if stored.plain(given["n_estimators"]) != count or not count:
         raise ValueError("its number of trees does not match its settings")
-    return len(found)
+    model.n_classes_ = classes
+    return model.set_params(n_estimators=count)
 
 
 def _boosting(stored: Stored, given: dict[str, Any], classes: int, features: int) -> Any:

@@ -98,7 +98,7 @@ def write(found: TableComparison, page: Path) -> list[Path]:
     beside = [page.with_name(f"{page.stem}-{name}") for name in ("results.csv", "results.json", "rows.csv")]
     document = {"command": _command(found.arguments), "environment": _environment(), "records": as_records(found)}
     contents = [to_html(found, [path.name for path in beside]), to_csv(found), json.dumps(document, indent=1) + "\n",
-                rows_csv(found.rows)]  # fmt: skip
+                csv_text([SUSPECT, *suspect_rows(found.rows)])]  # fmt: skip
     paths = [page, *beside]
     for path, text in zip(paths, contents, strict=True):
         with opened(str(path)) as file:
@@ -116,11 +116,6 @@ def to_csv(found: TableComparison) -> str:
         for split, (value, k, alpha) in enumerate(zip(result.values, result.ks, result.alphas, strict=True), 1)
     ]
     return csv_text([header, *rows])
-
-
-def rows_csv(suspects: Any) -> str:
-    """Return all rows to check as CSV."""
-    return csv_text([SUSPECT, *suspect_rows(suspects)])
 
 
 def suspect_rows(suspects: Any, most: int = 0) -> list[tuple[str, ...]]:
@@ -233,25 +228,18 @@ def _charts(found: TableComparison) -> tuple[Chart, list[Chart]]:
         "and a bar for its 95 % interval. Grey means not significant after adjustment for all contenders.",
         draw.gains(*content.moves(comparison), f"{metric.unit} gained"),
     )
-    calls, weights = [], content.coefficients(found.splits, comparison.classes)
-    if weights:
-        calls.append(place(
-            "chart-coefficients",
-            "The largest coefficients of close-k on every split, with their mean and 95 % interval. "
-            f"{_sides(comparison.classes)} Grey means that the interval contains zero.",
-            draw.coefficients(weights),
-        ))  # fmt: skip
-    return first, calls
-
-
-def _sides(classes: Sequence[str]) -> str:
-    if len(classes) == 2:
-        return (
-            f"Larger values favour {classes[1]!r} for columns on the right, and {classes[0]!r} for columns on the left."
-        )
-    return (
-        "Larger values favour the class after the arrow for columns on the right, and others for columns on the left."
+    weights = content.coefficients(found.splits, comparison.classes)
+    if not weights:
+        return first, []
+    left, right = "others", "the class after the arrow"
+    if len(comparison.classes) == 2:
+        left, right = map(repr, comparison.classes)
+    caption = (
+        "The largest coefficients of close-k on every split, with their mean and 95 % interval. "
+        f"Larger values favour {right} for columns on the right, and {left} for columns on the left. "
+        "Grey means that the interval contains zero."
     )
+    return first, [place("chart-coefficients", caption, draw.coefficients(weights))]
 
 
 def as_records(found: TableComparison) -> list[Row]:

@@ -8,6 +8,7 @@ text.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -85,9 +86,7 @@ def classes_of(
     """Return the code of each value of a target, the number of rows of each class, and notes."""
     values = list(labels)
     text = texts(need_pandas().Series(values)).tolist()
-    names = {
-        value: name for value, name in zip(values, text, strict=True) if value is not None and name == name and name
-    }
+    names = {value: name for value, name in zip(values, text, strict=True) if value is not None and name == name}
     counts: dict[str, int] = dict.fromkeys(sorted(set(names.values())), 0)
     for value, name in names.items():
         counts[name] += labels[value]
@@ -121,19 +120,14 @@ def fit_streamed(
     recast = Recast(center[used], scale[used], codes, single=rows * len(names) > max_gathered, bound=bound)
     more = (*more, *_pulled(found, used, names, recast))
     if len(classes) > 2 and rows * len(names) > max_gathered and multiclass != "ovr":
-        multiclass, more = (
-            "ovr",
-            (*more, "too many rows: the classes are fitted one against the rest (--multiclass ovr)"),
-        )
+        multiclass = "ovr"
+        more = (*more, "too many rows: the classes are fitted one against the rest (--multiclass ovr)")
     settings: dict[str, Any] = {"multiclass": multiclass, "callback": callback, "max_gathered": max_gathered}
     if STREAMED[model] is DaskCloseKClassifierCV:
         settings |= {"calibration": "sigmoid", "random_state": 0}
     fitted = STREAMED[model](loss=how.loss, **settings)
-    recoded = source.recast(recast, names)
-    try:
+    with closing(source.recast(recast, names)) as recoded:
         fitted.fit_source(recoded)
-    finally:
-        recoded.close()
     local = fitted.to_local()
     local.classes_ = np.array(list(classes))
     steps = tuple(Step(Column(name, "number"), float(mean)) for name, mean in zip(names, recast.mean, strict=True))
@@ -171,8 +165,9 @@ def _used(found: Columns, names: Sequence[str], keep: Collection[str]) -> tuple[
         elif found.low[place] == found.high[place]:
             notes.append(f"{name!r} is left out: it has only one value, {found.low[place]:g}")
         elif found.rising[place] and found.rows > 2 and name not in keep:
-            why = "its integers number the rows, as an identifier does (use --keep to include it)"
-            notes.append(f"{name!r} is left out: {why}")
+            notes.append(
+                f"{name!r} is left out: its integers number the rows, as an identifier does (use --keep to include it)"
+            )
         else:
             used.append(place)
     if not used:

@@ -17,8 +17,10 @@ from closecall.table.read.sheet import CHUNK, Reading, Sheet, check_names, read_
 from . import keep
 
 
-def is_file(source: str) -> bool:
-    """Return whether a source is a file or standard input rather than the name of a data set."""
+def _is_file(source: str) -> bool:
+    """Return whether a source is a file or standard input rather than the name of a data set; reject models."""
+    if is_model(source):
+        raise DataError(f"{source!r} is a closecall model, not data; apply it with closecall predict {source} DATA")
     return source == "-" or "://" in source or bool(suffix_of(source)) or expanded(source).exists()
 
 
@@ -28,11 +30,6 @@ def is_model(source: str) -> bool:
     if source == "-" or not path.is_file():
         return False
     return keep.is_skops(path) or {"header.npy", "checksum.npy"} <= keep.members_of(path)
-
-
-def _check_data(source: str) -> None:
-    if is_model(source):
-        raise DataError(f"{source!r} is a closecall model, not data; apply it with closecall predict {source} DATA")
 
 
 def read(source: str, target: str = "", reading: Reading | None = None) -> Sheet:
@@ -54,8 +51,7 @@ def read(source: str, target: str = "", reading: Reading | None = None) -> Sheet
     ((554,), ['number', 'number'])
     """
     reading = reading or Reading()
-    _check_data(source)
-    if is_file(source):
+    if _is_file(source):
         return read_file(source, target, reading)
     named = _named(source)
     if target and target != named.target:
@@ -71,8 +67,7 @@ def read(source: str, target: str = "", reading: Reading | None = None) -> Sheet
 
 def stream(source: str, rows: int = CHUNK, reading: Reading | None = None) -> Iterator[Any]:
     """Yield frames of at most ``rows`` rows of a file or a data set."""
-    _check_data(source)
-    if is_file(source):
+    if _is_file(source):
         yield from stream_file(source, rows, reading=reading)
     else:
         frame = _named(source).frame

@@ -88,7 +88,7 @@ def judged(model: Any, data: SplitData, part: int, metric: Metric, calibrators: 
 def imported(place: str) -> Any:
     """Import the class named by ``package:Class``."""
     package, _, name = place.partition(":")
-    if not (package and name and all(part.isidentifier() for part in (*package.split("."), name))):
+    if not all(part.isidentifier() for part in (*package.split("."), name)):
         raise ValueError(f"--with {place!r}: write package:Class, as in sklearn.naive_bayes:GaussianNB")
     try:
         module = importlib.import_module(package)

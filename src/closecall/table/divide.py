@@ -126,8 +126,7 @@ class Order:
                 f"--time: {len(order)} rows with {len(starts) + 1} different times are too few for {splits} splits by "
                 f"time; give {f'--splits {len(edges) - 1}' if len(edges) > 2 else 'rows of more times'}"
             )
-        known = len(np.unique(codes))
-        found = []
+        known, found = len(np.unique(codes)), list[Parts]()
         for first, last in pairwise(edges):
             (cut,) = _nearest(starts[starts < first], np.array([2 * first // 3]))
             parts = order[:cut], order[cut:first], order[first:last]

@@ -1,15 +1,11 @@
-"""Shared code of the benchmarks: paired timings, and the processor time and memory of a process and its children."""
+"""Paired timings, shared by the benchmarks."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import statistics
-import threading
 import time
 from collections.abc import Callable, Mapping
-
-import psutil
 
 # BLAS reads its number of threads when NumPy is imported, which benchmarks do after this module.
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -34,40 +30,3 @@ def race(title: str, works: Works, rounds: int) -> None:
     for name, values in times.items():
         ratio = statistics.median(mine / theirs for mine, theirs in zip(values, first, strict=True))
         print(f"{name:34} {min(values):12.4f} {statistics.median(values):12.4f} {ratio:15.3f}", flush=True)
-
-
-def _summed(value: Callable[[psutil.Process], float]) -> float:
-    """Sum a value over this process and all its descendants."""
-    this, total = psutil.Process(), 0.0
-    for process in (this, *this.children(recursive=True)):
-        with contextlib.suppress(psutil.Error):  # it has ended
-            total += value(process)
-    return total
-
-
-def seconds() -> float:
-    """Return the processor time of this process and its descendants, including those that have ended."""
-    return _summed(lambda process: sum(process.cpu_times()[:4]))
-
-
-class Peak(threading.Thread):
-    """The peak memory (PSS, in GB) of this process and its descendants, and the time spent on measuring it."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.most, self.own, self.ended = 0.0, 0.0, threading.Event()
-
-    def run(self) -> None:
-        ended = False
-        while not ended:  # measures once more at the end
-            ended = self.ended.wait(0.25)
-            self.most = max(self.most, _summed(lambda process: process.memory_full_info().pss) / 2**30)
-            self.own = time.thread_time()
-
-    def __enter__(self) -> Peak:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.ended.set()
-        self.join()

@@ -1,6 +1,8 @@
-"""The time of the batched solver for each problem in the grid of one split, compared with scikit-learn.
+"""The time per problem of the grid of one split: linear models, and networks with the option --network.
 
-CLOSECALL_DATA=... python benchmarks/solver.py [monk3 phoneme spambase adult]
+    CLOSECALL_DATA=... python benchmarks/solver.py [--network] [monk3 phoneme spambase adult]
+
+Linear models are compared with scikit-learn's; networks are trained by compiled code and by torch, for 30 steps.
 """
 
 from __future__ import annotations
@@ -18,9 +20,8 @@ from sklearn.svm import LinearSVC
 from closecall.objective import Problem
 from closecall.solvers import solve
 from reproduction.protocol import load_dataset
-from reproduction.protocol.grid import ALPHAS
+from reproduction.protocol.grid import ALPHAS, grid
 from reproduction.protocol.published import LOSSES
-from reproduction.run.cell import grid
 
 STEPS = 1000
 
@@ -41,7 +42,8 @@ def peers(X: np.ndarray, y: np.ndarray) -> None:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")  # LinearSVC does not converge with a large C
     averages = [Problem(loss, alpha=alpha) for loss in LOSSES for alpha in ALPHAS]
-    for name in sys.argv[1:] or ("monk3", "phoneme", "spambase", "adult"):
+    names = [word for word in sys.argv[1:] if word != "--network"]
+    for name in names or ("monk3", "phoneme", "spambase", "adult"):
         X, y = half(name)
         problems, solved = grid(len(y)), partial(solve, X, y, max_iter=STEPS)
         works = {
@@ -49,4 +51,12 @@ if __name__ == "__main__":
             "averages": (len(averages), partial(solved, averages)),
             "scikit-learn's averages": (len(averages), partial(peers, X, y)),
         }
+        if "--network" in sys.argv:
+            import torch
+
+            from closecall import network, nn
+
+            torch.set_num_threads(1)
+            trainers = {"kernel": network.train_grid, "torch blocks": nn.train_grid}
+            works = {what: (len(problems), partial(t, X, y, problems, max_iter=30)) for what, t in trainers.items()}
         race(f"{name}: {X.shape[0]} x {X.shape[1]}, {len(problems)} problems", works, 3)

@@ -126,7 +126,7 @@ def scripts_in(page: str) -> list[str]:
 #: Words from which command lines are made; the folder and the files are real.
 WORDS = (
     "reproduce", "status", "report", "compare", "fit", "predict", "--dry-run", "--out", "--json",
-    "--splits", "--datasets", "--suite", "--protocol", "--models", "--max-iter", "--data-dir", "--workers",
+    "--splits", "--datasets", "--suite", "--protocol", "--models", "--max-iter", "--workers",
     "--target", "--rows", "--drop", "--keep", "--seed", "--model", "--copy", "--no-download", "--help",
     "--version", "overview", "table1", "figure5", "embedded", "fan8", "monk3", "nosuch", "0", "-1", "2", "1e9",
     "99999999999", "linear", "paper", "zeros", "\udcff", "--", "-", "-x", "--nosuch", "=", "",

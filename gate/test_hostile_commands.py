@@ -194,13 +194,12 @@ def test_plain_progress_lines_are_text(capsys: pytest.CaptureFixture[str]) -> No
     work = Cell("embedded", hostile, "c", 0, "linear", "sound", 10)
     events = [
         Event("failed", work, f"cannot read {hostile}", 0, 1, 2, 0.5, None),
-        Event("lost", work, f"the worker of {hostile}", 0, 1, 2, 0.5, None),
         Event("lost", work, "", 0, 1, 2, 0.5, None),
         Event("finished", None, "", 1, 1, 2, 1.0, None),
     ]
     reproduction.command._show_lines(iter(events))
     told = capsys.readouterr().out
-    assert len(told.splitlines()) == 4
+    assert len(told.splitlines()) == 3
     assert not [character for character in told if not (character.isprintable() or character == "\n")]
 
 

@@ -105,8 +105,8 @@ def test_parquet_of_lists_and_of_two_columns_of_one_name(tmp_path: Path) -> None
             load_dataset(tmp_path / "t.parquet")
 
 
-ESCAPES = ("..", "../x", "/etc/passwd", "a/b", "a\\b", "C:x", "\0", "a\0b", ".hidden", "", "~root", "con", "NUL.tsv",
-           "Com1", "lpt9.x", "a" * 101, "x\n", "%2e%2e", "\u2024\u2024/x")  # fmt: skip
+ESCAPES = ("..", "../x", "/etc/passwd", "a/b", "a\\b", "C:x", "\0", "a\0b", ".hidden", "", "~root",
+           "a" * 101, "x\n", "%2e%2e", "\u2024\u2024/x")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ESCAPES)

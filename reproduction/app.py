@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -11,17 +10,10 @@ import typer
 from . import command
 
 app = typer.Typer(help="Compute every table and figure of the paper.", add_completion=False)
-#: Panel of the help -> its commands by name.
-COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
-    "Everyday": {"reproduce": command.reproduce, "report": command.report},
-    "Maintenance": {
-        "status": command.status, "export": command.export, "import": command.import_,
-        "publish": command.publish,
-    },
-}  # fmt: skip
-for _panel, _commands in COMMANDS.items():
-    for _name, _command in _commands.items():
-        app.command(_name, rich_help_panel=_panel)(_command)
+for _command in (command.reproduce, command.report):
+    app.command(rich_help_panel="Everyday")(_command)
+for _command in (command.status, command.export, command.import_, command.publish):
+    app.command(_command.__name__.rstrip("_"), rich_help_panel="Maintenance")(_command)
 
 
 @cache

@@ -35,7 +35,6 @@ _TROUBLES = 20
 #: How many missing data sets are explained one by one; the report explains all of them.
 _HOLES = 3
 RESULTS = Path("closecall-results")
-DataDir = Annotated[str | None, typer.Option(help="Data directory; default: CLOSECALL_DATA, or the user's cache.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the result store, tables, figures and report.")]
 
 
@@ -64,7 +63,6 @@ def reproduce(
     ] = None,
     protocol: Annotated[str, typer.Option(help="paper, sound or both (default).")] = "",
     models: Annotated[str, typer.Option(help="linear, network or linear,network.")] = "linear",
-    data_dir: DataDir = None,
     download: Annotated[bool, typer.Option(help="Download data sets that are not available locally.")] = True,
     output: Out = RESULTS,
     workers: Annotated[int, typer.Option(help="Local processes.")] = os.cpu_count() or 1,
@@ -80,39 +78,40 @@ def reproduce(
     """
     protocols = None if protocol in ("", "both") else words(protocol)
     targets = targets or ["overview"]
-    suites = [suite] if suite else [name for target in plan.get_targets(targets) for name in target.suites]
-    if splits is None and (splits := plan.usual_splits(suites)) < SPLITS and not as_json:
-        err.print(f"{splits} splits of each data set; for the paper's {SPLITS}, use --splits {SPLITS}", soft_wrap=True)
-    options = RunOptions(splits or 0, max_iter, protocols, words(models), recipe=max(plan.NETWORK_RATES))
+    suites = {suite} if suite else {name for target in plan.get_targets(targets) for name in target.suites}
+    if splits is None:
+        splits = plan.TRIAL_SPLITS if suites == {"embedded"} else SPLITS
+        if splits < SPLITS and not as_json:
+            few = f"{splits} splits of each data set; for the paper's {SPLITS}, use --splits {SPLITS}"
+            err.print(few, soft_wrap=True)
+    options = RunOptions(splits, max_iter, protocols, words(models), recipe=max(plan.NETWORK_RATES))
     if workers < 1:
         raise ValueError(f"--workers must be at least 1, not {workers}")
     with _status("reading the data sets") as status:
         jobs = prepare(
-            targets, options, suite=suite, only=words(datasets), data_dir=data_dir, download=download and not dry_run,
+            targets, options, suite=suite, only=words(datasets), download=download and not dry_run,
             tell=lambda name: status.update(f"reading {plain(name)}") if status else None,
         )  # fmt: skip
     if dry_run:
         _say_plan(jobs, output, as_json)
     else:
         engine = Dask(scheduler) if scheduler else Local(workers)
-        raise typer.Exit(_run(jobs, engine, data_dir, output, as_json))
+        raise typer.Exit(_run(jobs, engine, output, as_json))
 
 
-def _run(jobs: list[Job], engine: Engine, data_dir: str | None, output: Path, as_json: bool) -> int:
+def _run(jobs: list[Job], engine: Engine, output: Path, as_json: bool) -> int:
     """Run the cells that are not in the store, write the report and return the exit code."""
-    from reproduction.pages.figure1 import keep_solved
     from reproduction.run.cell import run_cell  # imports scikit-learn, which the other commands do not need
 
     tasks = sorted((task for job in jobs for task in job.tasks()), key=lambda task: -task.cost)
     request = {"arguments": sys.argv[1:], "jobs": [job.as_json() for job in jobs]}
-    work = partial(run_cell, data_dir=str(data_directory(data_dir)))
+    work = partial(run_cell, data_dir=str(data_directory()))
     with Store(output / "store.sqlite", write=True) as store:
         render = _show_json if as_json else _show_bar if out.is_terminal else _show_lines
         with contextlib.closing(drive(tasks, store, engine, work, request)) as events:
             last = render(events)
-        keep_solved(jobs, store)
         archive = Archive(store)
-        page = _write_report(store, output, as_json, archive)
+        page = _write_report(store, output, archive)
         if not as_json:
             _summarise(jobs, archive)
         _say_holes(jobs, as_json)
@@ -132,19 +131,14 @@ def _show_json(events: Iterator[Event]) -> Event:
 
 def _show_lines(events: Iterator[Event]) -> Event:
     """Print a line at the start, at every whole percent of the cost, for the first failures, and at the end."""
-    percent, troubles = -1, 0
+    percent = -1
     for event in events:
-        ends = event.kind in ("planned", "finished")
         if event.kind in ("failed", "lost"):
-            troubles += 1
-            if troubles <= _TROUBLES:
+            if event.failed <= _TROUBLES:
                 print(shown(_trouble(event)), flush=True)
-        elif ends or int(100 * event.fraction) > percent:
-            percent, word = int(100 * event.fraction), event.kind if ends else "running"
-            cells = f"{event.done} of {event.total} cells{_failed(event)}"
-            print(f"{word}: {cells}, {percent} % of the work{_eta(event)}", flush=True)
-    if troubles > _TROUBLES:
-        print(f"{troubles - _TROUBLES} more failures; `closecall status` lists them")
+        elif event.kind in ("planned", "finished") or int(100 * event.fraction) > percent:
+            percent, word = int(100 * event.fraction), event.kind if event.cell is None else "running"
+            print(f"{word}: {_counts(event)}, {percent} % of the work", flush=True)
     return event
 
 
@@ -159,43 +153,35 @@ def _show_bar(events: Iterator[Event]) -> Event:
             if event.cell is not None:
                 running[title(event.cell.dataset)] += 1 if event.kind == "started" else -1
             current = plain(", ".join(sorted(name for name, count in running.items() if count > 0))[:40])
-            cells = f"{event.done}/{event.total} cells{_eta(event)}{_failed(event)}"
-            progress.update(bar, completed=event.fraction, cells=cells, description=current)
+            progress.update(bar, completed=event.fraction, cells=_counts(event), description=current)
     return event
 
 
 def _trouble(event: Event) -> str:
-    name = f"{shown(event.cell.dataset)} split {event.cell.split} {event.cell.protocol}" if event.cell else ""
-    if event.kind == "failed":
-        return f"failed: {name}: {event.detail}"
-    return event.detail or f"the worker died, so its cell will run again: {name}"
+    name = f"{event.cell.dataset} split {event.cell.split} {event.cell.protocol}" if event.cell else ""
+    failed = event.kind == "failed"
+    return f"failed: {name}: {event.detail}" if failed else f"the worker died, so its cell will run again: {name}"
 
 
-def _failed(event: Event) -> str:
-    return f", {event.failed} failed" if event.failed else ""
-
-
-def _eta(event: Event) -> str:
+def _counts(event: Event) -> str:
+    text = f"{event.done} of {event.total} cells" + (f", {event.failed} failed" if event.failed else "")
     if event.eta is None or event.kind == "finished":
-        return ""
+        return text
     minutes, seconds = divmod(round(event.eta), 60)
-    return f", {minutes}:{seconds:02} left"
+    return f"{text}, {minutes}:{seconds:02} left"
 
 
-def _write_report(store: Store, folder: Path, as_json: bool, archive: Archive | None = None) -> Path:
-    try:
-        from reproduction.pages.report import write_report
-    except ImportError as error:
-        raise ValueError(f'the report needs more packages ({error}): pip install "closecall[bench,plots]"') from None
-    with contextlib.nullcontext() if as_json else _status("writing the report"):
-        *_, page = write_report(store, folder, archive=archive)
-    return page
+def _write_report(store: Store, folder: Path, archive: Archive | None = None) -> Path:
+    from reproduction.pages.report import write_report  # imported late, because it imports the drawing packages
+
+    with _status("writing the report"):
+        return write_report(store, folder, archive)
 
 
 def _summarise(jobs: list[Job], archive: Archive) -> None:
     for job in jobs:
         if job.target.model:
-            from reproduction.pages.sections import build  # imported late, because it imports the drawing packages
+            from reproduction.pages.sections import build
 
             for table in build(job, archive).tables:
                 print_table(table)
@@ -230,11 +216,11 @@ def _say_plan(jobs: list[Job], output: Path, as_json: bool) -> None:
     rows = []
     for job in jobs:
         tasks = job.tasks()
-        left = [task for task in tasks if task.cell.key not in done]
+        left = [task.cost for task in tasks if task.cell.key not in done]
         rows.append(
             {
                 "target": job.name, "datasets": len(job.sizes), "holes": len(job.holes), "cells": len(tasks),
-                "left": len(left), "core_minutes_left": round(sum(task.cost for task in left) / 60, 1),
+                "left": len(left), "core_minutes_left": round(sum(left) / 60, 1),
                 "largest": title(tasks[0].cell.dataset) if tasks else "",
             }
         )  # fmt: skip
@@ -245,9 +231,7 @@ def _say_plan(jobs: list[Job], output: Path, as_json: bool) -> None:
 def status(output: Out = RESULTS, as_json: Json = False) -> None:
     """Show the cells, failures and runs in a result store. This also works during a run."""
     with Store(output / "store.sqlite") as store:
-        failures, cells, runs = store.failures(), store.cells(), store.runs()
-        imported = store.compact_runs()
-    compact = sum(run["records"] for run in runs if run["id"] in imported)
+        failures, cells, runs, imported = store.failures(), store.cells(), store.runs(), store.compact_runs()
     groups: dict[tuple[str, str, str], Counter[bool]] = {}
     for cell in cells:
         counts = groups.setdefault((cell.protocol, cell.model, title(cell.dataset)), Counter())
@@ -257,79 +241,60 @@ def status(output: Out = RESULTS, as_json: Json = False) -> None:
         for key, counts in sorted(groups.items())
     ]
     heading = f"{len(cells) - len(failures)} cells done, {len(failures)} failed, {len(runs)} runs"
-    known = f"; {compact} of the cells are imported and contain only the rows that validation chose" if compact else ""
-    print_records(heading + known, records, as_json)
-    if as_json and compact:
-        say({"kind": "store", "compact": compact, "runs": len(runs)})
+    if compact := sum(run["records"] for run in runs if run["id"] in imported):
+        heading += f"; {compact} of the cells are imported and contain only the rows that validation chose"
+    print_records(heading, records, as_json)
     for cell in cells:
         if cell.key in failures and not as_json:
             err.print(f"failed: {plain(cell.dataset)} split {cell.split}: {plain(failures[cell.key])}", style="red")
     raise typer.Exit(FAILED if failures else COMPLETE)
 
 
-def _answer(record: dict[str, object], text: str, as_json: bool) -> None:
-    if as_json:
-        say(record)
-    else:
-        print(text)
-
-
-def report(output: Out = RESULTS, as_json: Json = False) -> None:
+def report(output: Out = RESULTS) -> None:
     """Write the tables, the figures and the report again from the store, without data or new runs."""
     with Store(output / "store.sqlite") as store:
-        page = _write_report(store, output, as_json)
-    _answer({"kind": "report", "path": str(page)}, shown(page), as_json)
+        print(shown(_write_report(store, output)))
 
 
 def export(
     to: Annotated[Path, typer.Option(help="Folder to write to; existing files for cells in the store are replaced.")],
     output: Out = RESULTS,
-    as_json: Json = False,
 ) -> None:
     """Write the finished cells of a store as compact CSV, with the chosen rows instead of the whole grid."""
     with Store(output / "store.sqlite") as store:
         paths = export_store(store, to)
         cells = len(store.done())
     size = sum(path.stat().st_size for path in paths)
-    text = f"{cells} cells in {len(paths)} files, {size / 1000:.0f} kB, in {shown(to)}"
-    _answer({"kind": "exported", "cells": cells, "files": list(map(str, paths)), "bytes": size}, text, as_json)
+    print(f"{cells} cells in {len(paths)} files, {size / 1000:.0f} kB, in {shown(to)}")
 
 
 def import_(
     folder: Annotated[Path, typer.Argument(help="A folder written by `closecall export` or `publish`.")],
     output: Out = RESULTS,
-    as_json: Json = False,
 ) -> None:
-    """Add exported cells to a store, so that they are not run again; either all of them are added or none."""
+    """Add exported cells to a store, so they are not run again; either all of them are added or none."""
     with Store(output / "store.sqlite", write=True) as store:
         added, known = import_folder(folder, store)
-    text = f"{added} cells added, {known} were already there, in {shown(output)}"
-    _answer({"kind": "imported", "added": added, "known": known}, text, as_json)
+    print(f"{added} cells added, {known} were already there, in {shown(output)}")
 
 
 def publish(
     to: Annotated[Path, typer.Option(help="Folder of the pages, such as docs/results.")],
     output: Annotated[Path | None, typer.Option("--out", help="Folder of a result store to export first.")] = None,
-    readme: Annotated[list[Path] | None, typer.Option(help="Page with a table to fill in; may be repeated.")] = None,
-    as_json: Json = False,
 ) -> None:
     """Write the pages, tables and figures of the results, from a store or an earlier export."""
-    try:
-        from reproduction.pages.publish import CELLS, write_pages
-    except ImportError as error:
-        raise ValueError(f'the pages need more packages ({error}): pip install "closecall[bench,plots]"') from None
     from reproduction.pages.claims import claimed_pages, fill
+    from reproduction.pages.publish import CELLS, write_pages
 
     if output is not None:
         with Store(output / "store.sqlite") as store:
             export_store(store, to / CELLS)
-    tell = (lambda name: None) if as_json else (lambda name: print(f"making {shown(name)}", flush=True))
-    paths = list(write_pages(to, tell=tell))
-    for page in [*claimed_pages(to), *(readme or ())]:
+    with _status("making the pages"):
+        paths = list(write_pages(to))
+    for page in claimed_pages(to):
         write_whole(page, fill(page, to))
     size = sum(path.stat().st_size for path in to.rglob("*") if path.name.endswith((".csv", ".csv.gz")))
-    text = f"{len(paths)} files in {shown(to)}; all CSV together {size / 1e6:.2f} MB"
-    _answer({"kind": "published", "files": list(map(str, paths)), "csv_bytes": size}, text, as_json)
+    print(f"{len(paths)} files in {shown(to)}; all CSV together {size / 1e6:.2f} MB")
 
 
 def print_table(table: Table) -> None:

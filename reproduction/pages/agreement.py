@@ -13,19 +13,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 from scipy import stats as scipy_stats
 
 from closecall.report.formats import Row
 from closecall.stats import SIGNIFICANCE, holm
-from reproduction.pages.formats import Column, Table, table_of
 from reproduction.protocol.grid import LABELS
 from reproduction.protocol.published import LOSSES, METHODS, PairTable, table3_error
 from reproduction.run.scores import Scores, title
 
+from .formats import Column, Table, said, table_of
 from .tables import pair_table
-from .words import said
 
 
 def proportions_test(wins: int, total: int, published: float, published_total: int) -> tuple[float, float, float]:
@@ -51,39 +51,35 @@ def pair_agreement(scores: Scores, published: PairTable) -> list[Row]:
         for record in pair_table(scores, loss, published.criterion, published).records:
             total = published.denominators[scores.model][0]
             error, z, p = proportions_test(record["wins"], record["datasets"], record["published"], total)
-            rows.append(
-                {
-                    "table": published.name, **scores.where(loss),
-                    "cell": f"{LABELS[record['by']]} over {LABELS[record['beaten']]}", "ours": record["fraction"],
-                    "low": record["low"], "high": record["high"], "published": record["published"],
-                    "difference": record["difference"], "standard_error": error, "z": z, "p": p,
-                }
-            )  # fmt: skip
+            names = {
+                "table": published.name, **scores.where(loss),
+                "cell": f"{LABELS[record['by']]} over {LABELS[record['beaten']]}", "ours": record["fraction"],
+            }  # fmt: skip
+            values = {name: record[name] for name in ("low", "high", "published", "difference")}
+            rows.append({**names, **values, "standard_error": error, "z": z, "p": p})
     return _adjusted(rows)
 
 
 def error_agreement(scores: Scores) -> list[Row]:
     """Return each error of Table 3 with its published value, for both losses; Holm's correction covers both."""
     rows: list[Row] = []
-    for loss in LOSSES:
-        errors = 100 * (1 - scores.test(loss))
-        for i, name in enumerate(map(title, scores.datasets)):
-            for j, method in enumerate(METHODS):
-                published = table3_error(name, loss, method)
-                if published is None or scores.splits < 2:
-                    continue
-                ours, own = float(errors[i, j].mean()), float(errors[i, j].std(ddof=1)) / math.sqrt(scores.splits)
-                error, freedom = math.sqrt(2) * own, 2 * (scores.splits - 1)
-                z = (ours - published) / error if error else math.copysign(math.inf, ours - published)
-                half = float(scipy_stats.t.ppf(0.975, scores.splits - 1)) * own
-                rows.append(
-                    {
-                        "table": "table3", **scores.where(loss),
-                        "cell": f"{name}, {LABELS[method]}", "ours": ours, "low": ours - half, "high": ours + half,
-                        "published": published, "difference": ours - published, "standard_error": error, "z": z,
-                        "p": 2 * float(scipy_stats.t.sf(abs(z), freedom)),
-                    }
-                )  # fmt: skip
+    splits, t = scores.splits, scipy_stats.t
+    for loss, (i, name), (j, method) in product(LOSSES, enumerate(map(title, scores.datasets)), enumerate(METHODS)):
+        published = table3_error(name, loss, method)
+        if published is None or splits < 2:
+            continue
+        errors = 100 * (1 - scores.test(loss)[i, j])
+        ours, own = float(errors.mean()), float(errors.std(ddof=1)) / math.sqrt(splits)
+        error = math.sqrt(2) * own
+        z = (ours - published) / error if error else math.copysign(math.inf, ours - published)
+        half = float(t.ppf(0.975, splits - 1)) * own
+        rows.append(
+            {
+                "table": "table3", **scores.where(loss), "cell": f"{name}, {LABELS[method]}", "ours": ours,
+                "low": ours - half, "high": ours + half, "published": published, "difference": ours - published,
+                "standard_error": error, "z": z, "p": 2 * float(t.sf(abs(z), 2 * (splits - 1))),
+            }
+        )  # fmt: skip
     return _adjusted(rows)
 
 
@@ -97,16 +93,18 @@ def agreement_summary(rows: Sequence[Row]) -> Table:
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["table"], row["model"], row["protocol"]), []).append(row)
-    records: list[Row] = [
-        {
-            "table": table, "model": model, "protocol": protocol, "cells": len(group),
-            "agree": sum(row["p"] >= SIGNIFICANCE for row in group),
-            "agree_holm": sum(row["p_holm"] >= SIGNIFICANCE for row in group),
-            "mean_difference": float(np.mean([row["difference"] for row in group])),
-            "mean_absolute_difference": float(np.mean([abs(row["difference"]) for row in group])),
-        }
-        for (table, model, protocol), group in groups.items()
-    ]  # fmt: skip
+    records: list[Row] = []
+    for (table, model, protocol), group in groups.items():
+        differences = [row["difference"] for row in group]
+        records.append(
+            {
+                "table": table, "model": model, "protocol": protocol, "cells": len(group),
+                "agree": sum(row["p"] >= SIGNIFICANCE for row in group),
+                "agree_holm": sum(row["p_holm"] >= SIGNIFICANCE for row in group),
+                "mean_difference": float(np.mean(differences)),
+                "mean_absolute_difference": float(np.mean(np.abs(differences))),
+            }
+        )  # fmt: skip
     columns: dict[str, Column] = {
         "table, model, protocol": lambda r: f"{_name(r['table'])}, {r['model']}, {r['protocol']}",
         "agree": "{agree} of {cells}", "agree (Holm)": "{agree_holm} of {cells}",

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from closecall.report.formats import Row
-from reproduction.pages.formats import Table
 from reproduction.protocol.grid import LABELS
 from reproduction.protocol.published import LOSSES, METHODS
 from reproduction.run.scores import title
 
 from .findings import outcomes
+from .formats import listed, said
 from .sections import Section
-from .words import listed, said
 
-_CRITERIA = {"table1": "significant", "table2": "significant", "table4": "points", "table5": "points",
-             "figure3": "significant"}  # fmt: skip
+_CRITERIA = {
+    **dict.fromkeys(("table1", "table2", "figure3"), "significant"), **dict.fromkeys(("table4", "table5"), "points"),
+}  # fmt: skip
 _WORDS = {"significant": "significantly better", "points": "at least two points better"}
 
 
@@ -31,24 +31,15 @@ def answer(name: str, sections: Sequence[Section], first: Sequence[Row]) -> str:
     return _ANSWERS[name](records) if records and name in _ANSWERS else ""
 
 
-def agreement_answer(summary: Table) -> str:
-    """Return the number of cells of the first table that agree with the paper's."""
-    return f"{summary.rows[0][0]}: {summary.rows[0][1]} cells agree with the published ones." if summary.rows else ""
-
-
-def _both(values: Iterable[object]) -> str:
-    return " and ".join(map(str, values))
-
-
 def _pairs(suite: str, criterion: str, first: Sequence[Row]) -> str:
     pairs = outcomes(first, suite=suite, model="linear", protocol="paper", test="paper", criterion=criterion)
     if not pairs:
         return ""
-    values = {"better": _WORDS[criterion], "sets": pairs[0][0]["sets"], "both": _both(LOSSES)}
+    values = {"better": _WORDS[criterion], "sets": pairs[0][0]["sets"], "both": listed(LOSSES)}
     for outcome, mine in zip(("wins", "losses"), zip(*pairs, strict=True), strict=True):
-        values[outcome] = _both(f"{row['fraction']:.0%}" for row in mine)
-        theirs = [f"{row['published']:.0%}" for row in mine if row["published"] is not None]
-        values[f"papers_{outcome}"] = f" (the paper: {_both(theirs)})" if theirs else ""
+        values[outcome] = listed(f"{row['fraction']:.0%}" for row in mine)
+        theirs = listed(f"{row['published']:.0%}" for row in mine)
+        values[f"papers_{outcome}"] = f" (the paper: {theirs})"
     return said("answer.pairs", **values)
 
 
@@ -57,7 +48,7 @@ def _lowest(sections: Sequence[Section]) -> str:
         if (scores.protocol, scores.model) == ("paper", "linear"):
             means = [scores.test(loss).mean(axis=-1).round(9) for loss in LOSSES]
             counts = [int((mean[:, METHODS.index("close_decay")] == mean.max(axis=1)).sum()) for mean in means]
-            return said("answer.lowest", counts=_both(counts), sets=len(scores.datasets), both=_both(LOSSES))
+            return said("answer.lowest", counts=listed(counts), sets=len(scores.datasets), both=listed(LOSSES))
     return ""
 
 
@@ -85,14 +76,14 @@ def _chosen(records: Sequence[Row]) -> str:
     for loss in LOSSES:
         shares = [row["k_over_n"] for row in mine if row["loss"] == loss]
         parts.append(f"{sum(share <= 0.5 for share in shares)} of {len(shares)} data sets with the {loss} loss")
-    return said("answer.chosen", parts=_both(parts))
+    return said("answer.chosen", parts=listed(parts))
 
 
 def _simulated(records: Sequence[Row]) -> str:
     place = ("paper", LOSSES[0], METHODS[1])
     mine = [row for row in records if (row["protocol"], row["loss"], row["method"]) == place and "gain" in row]
     most = {row["contamination"]: row for row in sorted(mine, key=lambda row: row["level"])}
-    parts = [f"{row['gain']:+.1f} points with {kind} ({row['level']} examples)" for kind, row in most.items()]
+    parts = (f"{row['gain']:+.1f} points with {kind} ({row['level']} examples)" for kind, row in most.items())
     return said("answer.simulated", parts=listed(parts))
 
 
@@ -106,7 +97,7 @@ def _ranges(records: Sequence[Row]) -> str:
         places.setdefault((row["set"], row["loss"]), []).append(row)
     best = [min(rows, key=lambda row: row["error"])["method"] for rows in places.values()]
     methods = sorted(dict.fromkeys(best), key=lambda method: -best.count(method))
-    named = listed([f"{LABELS.get(m, m.replace('_', ' '))} on {best.count(m)}" for m in methods])
+    named = listed(f"{LABELS[method]} on {best.count(method)}" for method in methods)
     return said("answer.ranges", pairs=len(best), named=named)
 
 

@@ -16,16 +16,12 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from reproduction.protocol.files import csv_rows
 
-from .findings import readme_block
-
 CLAIMS = "claims.toml"
-_BLOCK = re.compile(r"(<!-- results: begin.*?-->\n).*?(<!-- results: end -->)", re.S)
 _NUMBER = r"([+-]?\d[\d,]*(?:\.\d+)?%?)"
 
 
@@ -35,7 +31,7 @@ def claimed_pages(folder: Path) -> list[Path]:
 
 
 def fill(page: Path, folder: Path, text: str | None = None) -> str:
-    """Return a page with the README's block and every claimed number filled in from the files in ``folder``.
+    """Return a page with every claimed number filled in from the files in ``folder``.
 
     It is an error if a claim does not occur exactly once on its page, or if a cell does not name exactly one value.
     """
@@ -43,7 +39,7 @@ def fill(page: Path, folder: Path, text: str | None = None) -> str:
     name = Path(os.path.relpath(page.resolve(), folder.parent.resolve())).as_posix()
     for claim in _claims(folder).get(name, ()):
         text = _filled(text, claim, folder, name)
-    return _BLOCK.sub(lambda match: match[1] + readme_block(folder) + match[2], text)
+    return text
 
 
 def _claims(folder: Path) -> dict[str, list[dict[str, Any]]]:
@@ -69,14 +65,9 @@ def _value(common: str, cell: str, folder: Path) -> str:
     file, *shared = common.split()
     column, spec, *own = cell.split()
     where = dict(word.split("=", 1) for word in (*shared, *own))
-    rows = [row for row in _rows(folder / file, (folder / file).stat().st_mtime_ns) if where.items() <= row.items()]
+    rows = [row for row in csv_rows(folder / file) if where.items() <= row.items()]
     values = {row[column] for row in rows}
     if len(values) != 1:
         raise ValueError(f"{cell!r} of {common!r} has {len(values)} values in {len(rows)} rows; one is needed")
     value = values.pop()
     return format(int(value) if spec == "d" else float(value), spec)
-
-
-@lru_cache(maxsize=32)
-def _rows(path: Path, changed: int) -> list[dict[str, str]]:
-    return csv_rows(path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -13,15 +13,12 @@ from closecall.report.formats import Row
 from closecall.schedules import decay
 from closecall.solvers import solve
 from closecall.theory import best_intercept
-from reproduction.pages.formats import Column, Table, table_of
 from reproduction.protocol.grid import LABELS, k_grid
 from reproduction.protocol.plan import MAX_ITER
 from reproduction.protocol.published import METHODS
 from reproduction.protocol.synthetic import FIGURE1, example1, example2, figure1
-from reproduction.run.jobs import Job
-from reproduction.run.store import Store
 
-from .words import said
+from .formats import Column, Table, said, table_of
 
 #: The table averages over this many draws of each set of Figure 1; the picture shows the first.
 DRAWS = 10
@@ -42,19 +39,14 @@ def _least_errors(X: Array, y: Array) -> float:
     return min(float(best_intercept(sign * X[:, 0], y)[1]) for sign in (1, -1))
 
 
-Content = dict[str, list[Row]]
-
-
-def solve_figure1(max_iter: int = MAX_ITER, draws: int = DRAWS) -> Content:
-    """Return the points of one draw and the training errors over many, for the four sets of Figure 1.
+def solve_figure1(max_iter: int, draws: int) -> tuple[list[Row], list[Row], list[Row]]:
+    """Return the points of one draw, and the training errors of the minimisers and of the descent over many draws.
 
     The logistic loss is fitted to the first column. There is no validation part: each method uses the k with the fewest
     training errors (the larger k wins a tie). The same sets are also fitted by the descent of the paper's own figure,
     which stops long before the minimum.
     """
-    points: list[Row] = []
-    records: list[Row] = []
-    descent: list[Row] = []
+    points, records, descent = list[Row](), list[Row](), list[Row]()
     for name in FIGURE1:
         drawn = [figure1(name, seed) for seed in range(draws)]
         rows = zip(drawn[0][0].tolist(), drawn[0][1].tolist(), strict=True)
@@ -63,7 +55,7 @@ def solve_figure1(max_iter: int = MAX_ITER, draws: int = DRAWS) -> Content:
             records += [{"set": name, "draw": seed, **record} for record in _solve_draw(X[:, :1], y, max_iter)]
         places = np.stack([X[:, 0] for X, _ in drawn])
         descent += [{"set": name, **record} for record in _descend(places, drawn[0][1], LONGER * max_iter)]
-    return {"points": points, "records": records, "descent": descent}
+    return points, records, descent
 
 
 def _descend(X: Array, y: Array, steps: int) -> list[Row]:
@@ -141,13 +133,10 @@ def _boundary(slope: float, intercept: float) -> float | None:
 DESCENT, MINIMISERS = "released descent", "minimisers"
 
 
-def figure1_shown(content: Content, max_iter: int) -> tuple[list[Row], list[Row], Table]:
-    """Return the points and boundaries of one draw, and a table of training errors above the best possible number.
-
-    Results stored by early versions contain only the minimisers.
-    """
-    records, descent = content["records"], content.get("descent", [])
-    ways = [(DESCENT, descent)] if descent else []
+def figure1_shown(max_iter: int, draws: int = DRAWS) -> tuple[list[Row], list[Row], Table]:
+    """Return the points and boundaries of one draw, and a table of training errors above the best possible number."""
+    points, records, descent = solve_figure1(max_iter, draws)
+    ways = [(DESCENT, descent)]
     ways += [(f"alpha {alpha:g}", [r for r in records if r["alpha"] == alpha]) for alpha in FIGURE1_ALPHAS]
     rows = []
     for name in FIGURE1:
@@ -156,31 +145,27 @@ def figure1_shown(content: Content, max_iter: int) -> tuple[list[Row], list[Row]
             excess = [np.mean([r["errors"] - r["best_possible"] for r in mine if r["method"] == m]) for m in METHODS]
             best = np.mean([r["best_possible"] for r in mine])
             rows.append((f"{name}, {way}", *(f"{value:.1f}" for value in excess), f"{best:.1f}"))
+    kept = [{"way": DESCENT, **r} for r in descent] + [{"way": MINIMISERS, **r} for r in records]
     lines = [{**r, "way": DESCENT} for r in descent if r["draw"] == 0]
     lines += [{**r, "way": MINIMISERS} for r in records if r["draw"] == 0 and r["alpha"] == FIGURE1_ALPHAS[0]]
-    draws = len({r["draw"] for r in records})
-    shown = _descent_notes(lines, max_iter) if descent else ()
-    notes = [said("figure1.errors", draws=draws, steps=max_iter), *shown, said("figure1.penalty")]
+    errors = said("figure1.errors", draws=draws, steps=max_iter)
+    notes = (errors, *_descent_notes(lines, max_iter), said("figure1.penalty"))
     header = ("set", *(LABELS[method] for method in METHODS), "best")
     title = "Figure 1: training errors above the best possible"
-    kept = tuple({"way": DESCENT, **r} for r in descent) + tuple({"way": MINIMISERS, **r} for r in records)
-    return content["points"], lines, Table("figure1", title, header, tuple(rows), kept, tuple(notes))
+    return points, lines, Table("figure1", title, header, tuple(rows), tuple(kept), notes)
 
 
 def _descent_notes(lines: list[Row], max_iter: int) -> Iterator[str]:
     """Yield a note on the descent, and notes on two sets where it stops before its objective is minimised."""
-
-    def of(name: str, way: str, method: str) -> Row:
-        return next(r for r in lines if (r["set"], r["way"], r["method"]) == (name, way, method))
-
+    at = {(r["set"], r["way"], r["method"]): r for r in lines}
     yield said("figure1.descent", rate=RATE, momentum=MOMENTUM, steps=LONGER * max_iter, k=DESCENT_K)
     for name in ("easy", "imbalance"):
-        early, late = of(name, DESCENT, "average"), of(name, MINIMISERS, "average")
+        early, late = at[name, DESCENT, "average"], at[name, MINIMISERS, "average"]
         slopes = {"before": abs(early["slope"]), "after": abs(late["slope"])}
-        yield said("figure1.early", early=early, late=late, close=of(name, DESCENT, "close"), **slopes)
+        yield said("figure1.early", early=early, late=late, close=at[name, DESCENT, "close"], **slopes)
 
 
-def solve_examples(max_iter: int = MAX_ITER) -> Content:
+def solve_examples(max_iter: int = MAX_ITER) -> list[Row]:
     """Return the training errors on Examples 1 and 2, from the least-squares start and from w = 1.
 
     For Example 1, the theory states the errors of the minimisers: 2 for close-k with any k <= n, and 2n for the average
@@ -203,10 +188,10 @@ def solve_examples(max_iter: int = MAX_ITER) -> Content:
             }
             for i, problem in enumerate(problems)
         ]  # fmt: skip
-    return {"records": records}
+    return records
 
 
-def examples_shown(content: Content, max_iter: int) -> Table:
+def examples_shown(max_iter: int) -> Table:
     """Return the errors on Examples 1 and 2 as a table."""
     sizes = {"n": EXAMPLE1_SIZE, "twice": 2 * EXAMPLE1_SIZE, "far": EXAMPLE1_FAR, "size": EXAMPLE2_SIZE}
     theory = said("examples.theory", alpha=EXAMPLES_ALPHA, steps=max_iter, **sizes)
@@ -216,16 +201,4 @@ def examples_shown(content: Content, max_iter: int) -> Table:
         "errors": "{errors:.0f}", "from w = 1": "{errors_from_right_side:.0f}", "best": "{best_possible:.0f}",
         "accuracy": lambda r: f"{1 - r['errors'] / r['n']:.3f}",
     }  # fmt: skip
-    return table_of("examples", "Examples 1 and 2: training errors", columns, content["records"], notes)
-
-
-#: Targets without cells -> the function of the steps that solves them.
-SOLVED: dict[str, Callable[[int], Content]] = {"figure1": solve_figure1, "examples": solve_examples}
-
-
-def keep_solved(jobs: Iterable[Job], store: Store) -> None:
-    """Solve the targets without cells, unless the store has their results, and store the results for the report."""
-    for job in jobs:
-        steps = job.options.max_iter or job.target.max_iter
-        if job.target.name in SOLVED and store.kept(job.target.name, steps) is None:
-            store.keep(job.target.name, steps, SOLVED[job.target.name](steps))
+    return table_of("examples", "Examples 1 and 2: training errors", columns, solve_examples(max_iter), notes)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 import numpy as np
 
 from closecall._names import Array
 from closecall.aggregates import AGGREGATES
 from closecall.report.formats import Row
-from reproduction.pages.formats import Table
 from reproduction.protocol.grid import LABELS
 from reproduction.protocol.plan import Cell, Size
 from reproduction.protocol.published import LOSSES, METHODS
 from reproduction.protocol.simulate import SIMULATIONS
 from reproduction.run.scores import Archive, Hole
 
-from .words import said
+from .formats import Table, said
 
 
 def simulated(cells: list[Cell], size: Size, archive: Archive) -> tuple[list[Row], list[Hole]]:
@@ -79,25 +79,22 @@ def simulation_table(stem: str, records: list[Row], loss: str, note: str) -> Tab
 
 def simulation_gains(stem: str, records: Sequence[Row]) -> Table:
     """Return the gain of close-k over average at the highest level, and the number of levels where it is ahead."""
-    names = list(dict.fromkeys(row["contamination"] for row in records))
     rows = []
-    for loss in dict.fromkeys(row["loss"] for row in records):
-        for method in ("close", "close_decay"):
-            mine = [row for row in records if (row["loss"], row["method"]) == (loss, method) and row["level"]]
-            for name in names:
-                found = _most([row for row in mine if row["contamination"] == name])
-                rows += [(f"{LABELS[method]}, {loss}, {name}", *found)] if found else []
+    for loss, method, name in product(*(_distinct(records, key) for key in ("loss", "method", "contamination"))):
+        place = (loss, method, name)
+        mine = [r for r in records if (r["loss"], r["method"], r["contamination"]) == place and r["level"]]
+        if mine and method in ("close", "close_decay"):
+            last, ahead = max(mine, key=lambda row: row["level"]), sum(row["gain"] > 0 for row in mine)
+            error = f" ±{last['gain_error']:.1f}" if np.isfinite(last["gain_error"]) else ""  # one split has none
+            cells = str(last["level"]), f"{last['gain']:+.1f}{error}", f"{ahead} of {len(mine)}"
+            rows.append((f"{LABELS[method]}, {loss}, {name}", *cells))
     notes = (said("note.simulations"), *_outlier_notes(records))
     heading = f"Figure 5, gain over average: {records[0]['model']}, {records[0]['protocol']} protocol"
     return Table(f"{stem}-gains", heading, ("method", "added", "gain", "ahead at"), tuple(rows), (), notes)
 
 
-def _most(rows: Sequence[Row]) -> tuple[str, ...]:
-    if not rows:
-        return ()
-    last, ahead = max(rows, key=lambda row: row["level"]), sum(row["gain"] > 0 for row in rows)
-    error = f" ±{last['gain_error']:.1f}" if np.isfinite(last["gain_error"]) else ""  # one split has none
-    return str(last["level"]), f"{last['gain']:+.1f}{error}", f"{ahead} of {len(rows)}"
+def _distinct(records: Sequence[Row], key: str) -> list[str]:
+    return list(dict.fromkeys(row[key] for row in records))
 
 
 #: According to the paper, all methods except close-k lose more than this many points with outliers.
@@ -106,21 +103,17 @@ CLAIMED_DROP = 20
 
 def _outlier_notes(records: Sequence[Row]) -> Iterator[str]:
     """Yield notes on how much accuracy the other methods lose with outliers, in the paper and here."""
-    accuracy = {
-        (row["loss"], row["method"], row["level"]): row["accuracy"]
-        for row in records
-        if row["contamination"] == "outliers" and "accuracy" in row
-    }
+    mine = [row for row in records if row["contamination"] == "outliers" and not row["method"].startswith("close")]
+    accuracy = {(row["loss"], row["method"], row["level"]): row["accuracy"] for row in mine}
     most = max((level for *_, level in accuracy), default=0)
     drops = {
         (loss, method): accuracy[loss, method, 0] - value
         for (loss, method, level), value in accuracy.items()
         if level == most and (loss, method, 0) in accuracy
     }
-    others = {key: drop for key, drop in drops.items() if not key[1].startswith("close")}
-    if not most or not others:
+    if not most or not drops:
         return
-    words = [f"{LABELS[method]} {drop:.1f} ({loss})" for (loss, method), drop in others.items()]
+    words = [f"{LABELS[method]} {drop:.1f} ({loss})" for (loss, method), drop in drops.items()]
     yield said("note.drops", claimed=CLAIMED_DROP, most=most, words=", ".join(words))
-    if any(AGGREGATES[method].sums_to and drop <= CLAIMED_DROP for (_, method), drop in others.items()):
+    if any(AGGREGATES[method].sums_to and drop <= CLAIMED_DROP for (_, method), drop in drops.items()):
         yield said("note.top")

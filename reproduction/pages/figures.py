@@ -8,36 +8,22 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from closecall.report.charts import (
-    COLOURS,
-    by_significance,
-    chart_of,
-    significance,
-    tips,
-)  # fmt: skip
+from closecall.report.charts import COLOURS, by_significance, chart_of, significance, tips
 from closecall.report.formats import Row
 from reproduction.protocol import stats
 from reproduction.protocol.grid import LABELS
 from reproduction.protocol.published import LOSSES, METHODS
 from reproduction.run.scores import PAIR, Scores, title
 
-LOSS_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
+_LOSS_COLOURS = ("#0072B2", "#E69F00")
 
 
-def dots(records: Sequence[Row], *, size: int, opacity: float | None = None, **encodings: Any) -> Any:
-    """Return a chart with a filled point for each record."""
-    look = {} if opacity is None else {"opacity": opacity}
-    return chart_of(records).mark_point(filled=True, size=size, **look).encode(**encodings)
+def _dots(records: Sequence[Row], size: int, opacity: float, **encodings: Any) -> Any:
+    return chart_of(records).mark_point(filled=True, size=size, opacity=opacity).encode(**encodings)
 
 
-def dashed_line(records: Sequence[Row], x: Any, y: Any) -> Any:
-    """Draw a thin dashed line through two points."""
+def _dashed_line(records: Sequence[Row], x: Any, y: Any) -> Any:
     return chart_of(records).mark_line(color="#555555", strokeDash=[4, 4], strokeWidth=1).encode(x=x, y=y)
-
-
-def by_loss(losses: Sequence[str]) -> Any:
-    scale = alt.Scale(domain=list(losses), range=list(LOSS_COLOURS[: len(losses)]))
-    return alt.Color("loss:N", title=None, scale=scale)
 
 
 def _method_colour(**options: Any) -> Any:
@@ -79,7 +65,7 @@ def _points(points: Sequence[Row]) -> Any:
 
 
 def _rules(lines: Sequence[Row]) -> list[Any]:
-    """Draw a faint line for each boundary, with a strong segment in its own lane, so that no boundary hides another."""
+    """Draw a faint line for each boundary, with a strong segment in its own lane: no boundary hides another."""
     lane = 2 / len(METHODS)
     records = [
         {
@@ -99,8 +85,8 @@ def _rules(lines: Sequence[Row]) -> list[Any]:
 def sizes(records: Sequence[Row]) -> Any:
     """Draw Figure 2: the ``rows`` and ``features`` of each ``dataset`` of a ``suite``."""
     decades = alt.Axis(values=[10**exponent for exponent in range(7)], format="~s")
-    return dots(
-        records, size=40, opacity=0.7, color=alt.Color("suite:N", title=None),
+    return _dots(
+        records, 40, 0.7, color=alt.Color("suite:N", title=None),
         x=alt.X("rows:Q", scale=alt.Scale(type="log"), title="examples", axis=decades),
         y=alt.Y("features:Q", scale=alt.Scale(type="log"), title="features", axis=decades),
         tooltip=tips(dataset="", rows=",d", features=",d"),
@@ -119,14 +105,13 @@ def scatter(scores: Scores) -> Any:
             }
             for i, (name, pair) in enumerate(zip(scores.datasets, means, strict=True))
         ]  # fmt: skip
-        low = float(np.floor(means.min())) if means.size else 0.0
-        high = min(float(np.ceil(means.max())) + 1, 100.0) if means.size else 100.0
+        low, high = float(np.floor(means.min())), min(float(np.ceil(means.max())) + 1, 100.0)
         axis = alt.Scale(domain=[low, high], nice=False, zero=False)
         x = alt.X("average:Q", title="average, test accuracy (%)", scale=axis)
         y = alt.Y("close_decay:Q", title="close decay, test accuracy (%)", scale=axis)
         tooltip = tips(dataset="", average=".2f", close_decay=".2f", gain="+.2f", p=".2g")
-        points = dots(records, size=70, opacity=0.8, x=x, y=y, color=by_significance("significant"), tooltip=tooltip)
-        diagonal = dashed_line([{"average": end, "close_decay": end} for end in (low, high)], x, y)
+        points = _dots(records, 70, 0.8, x=x, y=y, color=by_significance("significant"), tooltip=tooltip)
+        diagonal = _dashed_line([{"average": end, "close_decay": end} for end in (low, high)], x, y)
         panels.append((diagonal + points).properties(width=280, height=280, title=loss))
     return alt.hconcat(*panels)
 
@@ -140,7 +125,7 @@ def chosen_k(scores: Scores) -> Any:
             scores.datasets, scores.chosen(loss), scores.pairs(loss)[PAIR].gains, strict=True
         )
     ]
-    colour = by_loss(LOSSES)
+    colour = alt.Color("loss:N", title=None, scale=alt.Scale(domain=list(LOSSES), range=list(_LOSS_COLOURS)))
     panels = [
         chart_of([record for record in records if record["loss"] == loss])
         .mark_bar(opacity=0.8)
@@ -155,8 +140,8 @@ def chosen_k(scores: Scores) -> Any:
     x = alt.X("fraction:Q", title="chosen k* / n (median over splits)", scale=alt.Scale(domain=[0, 1]))
     y = alt.Y("gain:Q", title="gain over average (points)")
     tooltip = tips(dataset="", loss="", fraction=".3f", gain="+.2f")
-    points = dots(records, size=70, opacity=0.8, x=x, y=y, color=colour, tooltip=tooltip)
-    zero = dashed_line([{"fraction": end, "gain": 0} for end in (0, 1)], x, y)
+    points = _dots(records, 70, 0.8, x=x, y=y, color=colour, tooltip=tooltip)
+    zero = _dashed_line([{"fraction": end, "gain": 0} for end in (0, 1)], x, y)
     return alt.hconcat(alt.vconcat(*panels), alt.layer(zero, points).properties(width=320, height=280, title="(b)"))
 
 
@@ -238,13 +223,13 @@ def critical_difference(scores: Scores, loss: str) -> Any:
     return alt.layer(bars, marks, names).properties(width=360, height=150, title=heading)
 
 
-def gains(scores: Scores, loss: str, *, most: int = 40) -> Any:
-    """Draw the gain of close decay over average on each data set (at most ``most``), coloured by significance."""
+def gains(scores: Scores, loss: str) -> Any:
+    """Draw the gain of close decay over average on each data set (at most 40), coloured by significance."""
     one = scores.pairs(loss)[PAIR]
     records = [
         {"dataset": title(scores.datasets[i]), "gain": 100 * one.gains[i], "p": one.p[i],
          "significant": significance(one.p[i])}
-        for i in np.argsort(-np.abs(one.gains), kind="stable")[:most]
+        for i in np.argsort(-np.abs(one.gains), kind="stable")[:40]
     ]  # fmt: skip
     return (
         chart_of(records)
@@ -257,25 +242,3 @@ def gains(scores: Scores, loss: str, *, most: int = 40) -> Any:
         )
         .properties(width=360, title=loss)
     )
-
-
-def accuracies(scores: Scores, loss: str) -> Any:
-    """Draw the mean test accuracy of each method on each data set; a click on the legend highlights one method."""
-    means = 100 * scores.test(loss).mean(axis=-1)
-    records = [
-        {
-            "dataset": title(name), "method": LABELS[method], "accuracy": means[i, j],
-            "gain": means[i, j] - means[i, METHODS.index("average")],
-        }
-        for i, name in enumerate(scores.datasets)
-        for j, method in enumerate(METHODS)
-    ]  # fmt: skip
-    one = alt.selection_point(fields=["method"], bind="legend", name=f"method_{loss}")
-    return dots(
-        records, size=50, color=_method_colour(), opacity=None,
-        x=alt.X("accuracy:Q", title="test accuracy (%)", scale=alt.Scale(zero=False)),
-        y=alt.Y("dataset:N", sort=alt.EncodingSortField("accuracy", op="max", order="descending"), title=None),
-        tooltip=tips(dataset="", method="", accuracy=".2f", gain="+.2f"),
-    ).encode(opacity=alt.condition(one, alt.value(0.85), alt.value(0.12))).properties(
-        width=300, height=alt.Step(15), title=loss
-    ).add_params(one)  # fmt: skip

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from closecall._names import Array
 from closecall.report.formats import Row
 from closecall.report.text import p_words
-from reproduction.pages.formats import Table
 from reproduction.protocol import stats
-from reproduction.protocol.files import csv_rows
 from reproduction.protocol.grid import LABELS
 from reproduction.protocol.pairs import CRITERIA
 from reproduction.protocol.protocol import PROTOCOLS
 from reproduction.protocol.published import LOSSES, METHODS, PAIR_TABLES, PairTable, table3_error
 from reproduction.run.scores import PAIR, Scores, title
 
-from .words import listed, said
+from .formats import Table, listed, said
 
 #: With five sets, even a signed-rank test in which all sets agree has p = 2 / 2**5 > 0.05.
 FEWEST = 6
@@ -40,7 +37,6 @@ HEADLINES = {
 }
 #: A suite, its scores and the paper's tables on it.
 Part = tuple[str, Scores, Sequence[PairTable]]
-M = TypeVar("M", bound=Mapping[str, Any])
 
 
 @dataclass(frozen=True)
@@ -70,22 +66,22 @@ class Summary:
 
 def findings(parts: Sequence[Part]) -> list[Summary]:
     """Return a summary for each distinct set of results; targets on the same suite share theirs."""
-    return [
-        Summary(_heading(suite, scores), tuple(judge(scores, loss, published) for loss in LOSSES))
-        for suite, scores, published in _distinct(parts)
-    ]
+    found = []
+    for suite, scores, published in _distinct(parts):
+        sets = "1 data set" if len(scores.datasets) == 1 else f"{len(scores.datasets)} data sets"
+        heading = f"{suite}: {scores.protocol} protocol, {scores.model} model, {sets}, {scores.splits} splits"
+        found.append(Summary(heading, tuple(judge(scores, loss, published) for loss in LOSSES)))
+    return found
 
 
 def _distinct(parts: Sequence[Part]) -> list[Part]:
-    keys = [(scores.protocol, scores.model, scores.datasets, scores.splits, scores.max_iter) for _, scores, _ in parts]
-    chosen = [part for place, part in enumerate(parts) if keys[place] not in keys[:place]]
+    chosen: dict[tuple[object, ...], Part] = {}
+    for part in parts:
+        scores = part[1]
+        key = scores.protocol, scores.model, scores.datasets, scores.splits, scores.max_iter
+        chosen.setdefault(key, part)
     # The sound protocol comes first, because its tests have the level they promise.
-    return sorted(chosen, key=lambda part: part[1].protocol != "sound")
-
-
-def _heading(suite: str, scores: Scores) -> str:
-    sets = "1 data set" if len(scores.datasets) == 1 else f"{len(scores.datasets)} data sets"
-    return f"{suite}: {scores.protocol} protocol, {scores.model} model, {sets}, {scores.splits} splits"
+    return sorted(chosen.values(), key=lambda part: part[1].protocol != "sound")
 
 
 def judge(scores: Scores, loss: str, published: Sequence[PairTable] = ()) -> Judgement:
@@ -105,25 +101,18 @@ def judge(scores: Scores, loss: str, published: Sequence[PairTable] = ()) -> Jud
         outcome = "few"
     elif interval[1] * interval[2] > 0:
         outcome = (("ahead", "behind") if sure else ("lifted", "pulled"))[int(gains.mean() < 0)]
-    sentences = [
-        _counted(wins, losses, len(gains), scores.splits),
-        _sized(len(gains), interval, p),
-        *_extremes(scores, means, gains),
-        _best(scores, loss),
-        *_papers(scores, loss, published),
-    ]
-    return Judgement(
-        loss, outcome, wins, len(gains) - wins - losses, losses, float(gains.mean()), tuple(filter(None, sentences))
-    )
+    sentences = (
+        _counted(wins, losses, len(gains), scores.splits), _sized(len(gains), interval, p),
+        *_extremes(scores, means, gains), _best(scores, loss), *_papers(scores, loss, published),
+    )  # fmt: skip
+    return Judgement(loss, outcome, wins, len(gains) - wins - losses, losses, float(gains.mean()), sentences)
 
 
 def _counted(wins: int, losses: int, total: int, splits: int) -> str:
     if splits == 1:
         return "There is only one split, so no difference can be tested."
-    won, lost = (
-        "{fraction:.0%}, 95% interval {low:.0%} to {high:.0%}".format_map(_with_interval(count, total))
-        for count in (wins, losses)
-    )
+    form = "{fraction:.0%}, 95% interval {low:.0%} to {high:.0%}"
+    won, lost = (form.format_map(_with_interval(count, total)) for count in (wins, losses))
     return said("finding.counted", wins=wins, total=total, won=won, losses=losses, lost=lost)
 
 
@@ -137,10 +126,11 @@ def _sized(sets: int, interval: tuple[float, float, float], p: float) -> str:
 
 def _extremes(scores: Scores, means: Array, gains: Array) -> Iterator[str]:
     order = np.argsort(-gains, kind="stable")
-    for word, places in (("gains", order), ("losses", order[::-1])):
-        chosen = [i for i in places[:SHOWN] if (gains[i] > 0.005 if word == "gains" else gains[i] < -0.005)]
+    for word, places, sign in (("gains", order, 1), ("losses", order[::-1], -1)):
         named = [
-            f"{title(scores.datasets[i])} {gains[i]:+.2f} ({means[i, 0]:.2f} to {means[i, 1]:.2f})" for i in chosen
+            f"{title(scores.datasets[i])} {gains[i]:+.2f} ({means[i, 0]:.2f} to {means[i, 1]:.2f})"
+            for i in places[:SHOWN]
+            if sign * gains[i] > 0.005
         ]
         yield f"Largest {word}: {', '.join(named)}." if named else f"There are no {word}."
 
@@ -234,7 +224,7 @@ def _with_interval(count: int, total: int) -> Row:
     return {"count": count, "sets": total, "fraction": count / total, "low": low, "high": high}
 
 
-def outcomes(rows: Sequence[M], **where: str) -> list[tuple[M, M]]:
+def outcomes(rows: Sequence[Row], **where: str) -> list[tuple[Row, Row]]:
     """Return the headline's rows that have the given values, as pairs (wins, losses)."""
     mine = [row for row in rows if where.items() <= row.items()]
     return list(zip(mine[::2], mine[1::2], strict=True))
@@ -268,20 +258,3 @@ def shortfalls(rows: Sequence[Row]) -> list[str]:
         short += [(losses, "worse")] if losses["fraction"] > MOST_LOSSES else []
         found += [said("finding.shortfall", row=row, word=word, share=share(row)) for row, word in short]
     return found
-
-
-def readme_block(folder: Path) -> str:
-    """Return the README's table from ``headline.csv``: linear models on PMLB, with each protocol's own test."""
-    lines = ["| Protocol and test | Loss | Better on | Worse on | Paper |", "|---|---|---|---|---|"]
-    rows = csv_rows(folder / HEADLINE)
-    for pair in outcomes(rows, suite="pmlb94", model="linear", criterion="significant"):
-        if pair[0]["test"] == pair[0]["protocol"]:
-            paper = " / ".join(f"{float(row['published']):.0%}" for row in pair if row["published"])
-            cells = [pair[0]["protocol"], pair[0]["loss"], *map(_bracketed, pair), paper]
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def _bracketed(row: dict[str, str]) -> str:
-    share, low, high = (float(row[name]) for name in ("fraction", "low", "high"))
-    return f"{row['count']} of {row['sets']}: {share:.0%} [{low:.0%}, {high:.0%}]"

@@ -1,16 +1,21 @@
-"""Tables of results as CSV, and as Markdown that fits into 80 columns; names cannot become formulas or markup."""
+"""Tables as CSV, tables and pages as Markdown, and their sentences; names cannot become formulas or markup."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from closecall.report.formats import Row, csv_text
 from closecall.report.text import visible
 
 WIDTH = 80
+#: The sentences of tables, captions and pages, with placeholders for their numbers.
+_WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -131,7 +136,7 @@ _ENTITIES = {"<": "&lt;", "&": "&amp;", "~": "&#126;"}
 
 
 def escape_markdown(text: str) -> str:
-    r"""Escape text so that Markdown shows it verbatim.
+    r"""Escape text, which Markdown then shows verbatim.
 
     Examples
     --------
@@ -141,3 +146,75 @@ def escape_markdown(text: str) -> str:
     text = _MARKDOWN.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), visible(text).replace("\n", " "))
     # A single star is one of our marks; it has no meaning in Markdown except at the start of a line.
     return text.replace("*", "\\*") if text.count("*") > 1 or text.startswith("*") else text
+
+
+def heading(text: str, level: int = 2) -> str:
+    """Return a heading of Markdown; level 1 is the title of the page."""
+    return f"{'#' * level} {escape_markdown(text)}"
+
+
+def link(text: str, address: str) -> str:
+    """Return a link of Markdown."""
+    return f"[{escape_markdown(text)}]({address})"
+
+
+def items(texts: Iterable[str]) -> str:
+    """Return texts as a list of Markdown."""
+    return "\n".join(f"- {begun(escape_markdown(text))}" for text in texts)
+
+
+def picture(caption: str, address: str) -> str:
+    """Return a picture of Markdown above its caption."""
+    return f"![{escape_markdown(caption)}]({address})\n\n{paragraph(caption)}"
+
+
+def tabled(table: Table, titled: bool = True) -> str:
+    """Return a table and its notes without truncated names; the title can be left out."""
+    text = to_markdown(table, 1000).rstrip()
+    return text if titled else text.partition("\n\n")[2]
+
+
+def fold(title: str, blocks: Iterable[str], warning: bool = False) -> str:
+    r"""Return blocks of Markdown that are folded under a title or highlighted as a warning.
+
+    Examples
+    --------
+    >>> print(fold("Two <b>", [items(["a"]), link("b", "b.md")]))
+    ??? note "Two &lt;b>"
+    <BLANKLINE>
+        - a
+    <BLANKLINE>
+        [b](b.md)
+    """
+    mark, title = "!!! warning" if warning else "??? note", begun(escape_markdown(title)).replace('"', "'")
+    lines = "\n\n".join(blocks).rstrip().splitlines()
+    return f'{mark} "{title}"\n\n' + "\n".join(f"    {line}".rstrip() for line in lines)
+
+
+def folded(table: Table) -> str:
+    """Return a table folded under its title."""
+    return fold(table.title, [tabled(table, titled=False)])
+
+
+def said(name: str, /, **values: Any) -> str:
+    """Return the sentence of the given name, with the values filled in.
+
+    Examples
+    --------
+    >>> said("answer.ranges", pairs=8, named="atk on 3")
+    'Over 8 combinations of a data set and a loss, the lowest test error comes from atk on 3.'
+    """
+    section, _, key = name.partition(".")
+    return " ".join(_WORDS[section][key].split()).format_map(values)
+
+
+def listed(values: Iterable[object]) -> str:
+    """Return the values as an enumeration in words.
+
+    Examples
+    --------
+    >>> listed(["one"]), listed(["one", "two"]), listed([1, 2, 3])
+    ('one', 'one and two', '1, 2 and 3')
+    """
+    *parts, last = map(str, values)
+    return " and ".join([", ".join(parts), last] if parts else [last])

@@ -16,24 +16,13 @@ from scipy import stats
 from closecall.aggregates import get_aggregate
 from closecall.report.formats import Row
 from closecall.stats import TEST_OVER_TRAIN
-from reproduction.pages.formats import Column, Table, table_of
-from reproduction.protocol import SUITES
-from reproduction.protocol.beyond import (
-    BOUND,
-    EXACT,
-    EXACT_ALPHAS,
-    EXACT_KS,
-    EXACT_MS,
-    RANGE_ALPHAS,
-    RANGE_KS,
-    RANGE_MS,
-    STUDIES,
-)  # fmt: skip
+from reproduction.protocol import SUITES, beyond
+from reproduction.protocol.beyond import BOUND, EXACT, STUDIES
 from reproduction.protocol.grid import LABELS
 from reproduction.run.record import Record
 from reproduction.run.scores import title
 
-from .words import said
+from .formats import Column, Table, said, table_of
 
 #: Data set -> the records of its splits, with the rows that validation chose.
 Found = Mapping[str, Sequence[Record]]
@@ -61,30 +50,28 @@ def _beside(
 
 
 def sorr_records(found: Found) -> list[Row]:
-    """Return a record for each (set, loss, method): the mean test error, its interval, and any published error."""
-    return [
-        _record(name, place, [_error(record, place) for record in records])
-        for name, records in found.items()
-        for place in STUDIES["ranges"].places
-    ]
+    """Return a record for each (set, loss, method): the mean test error, its interval, and any published error.
 
-
-def _error(record: Record, place: tuple[str, str]) -> float:
-    (row,) = [row for row in record.rows if (row["loss"], row["method"]) == place]
-    return 100 * (1 - float(row["test"]) / record.sizes[2])
-
-
-def _record(name: str, place: tuple[str, str], errors: Sequence[float]) -> Row:
-    """Return one record; its interval, but not its standard error, is corrected for overlapping splits."""
-    mean, splits = float(np.mean(errors)), len(errors)
-    spread = float(np.std(errors, ddof=1)) if splits > 1 else 0.0
-    half = float(stats.t.ppf(0.975, splits - 1) * spread * np.sqrt(1 / splits + TEST_OVER_TRAIN)) if splits > 1 else 0.0
-    error, beside = spread / float(np.sqrt(splits)), _beside(mean, name, place, "hu4", RANGES)
-    return {
-        "set": title(name), "loss": place[0], "method": place[1], "splits": splits, "error": mean,
-        "standard_error": error, "low": mean - half, "high": mean + half, **beside,
-        "differs": beside["published"] is not None and splits > 1 and abs(beside["difference"]) > 2 * error,
-    }  # fmt: skip
+    The interval, but not the standard error, is corrected for overlapping splits.
+    """
+    rows: list[Row] = []
+    for name, records in found.items():
+        for place in STUDIES["ranges"].places:
+            chosen = [row for each in records for row in each.rows if (row["loss"], row["method"]) == place]
+            errors = [100 * (1 - float(row["test"]) / each.sizes[2]) for row, each in zip(chosen, records, strict=True)]
+            mean, splits = float(np.mean(errors)), len(errors)
+            spread = float(np.std(errors, ddof=1)) if splits > 1 else 0.0
+            wide = float(stats.t.ppf(0.975, splits - 1)) if splits > 1 else 0.0
+            half = float(wide * spread * np.sqrt(1 / splits + TEST_OVER_TRAIN))
+            error, beside = spread / float(np.sqrt(splits)), _beside(mean, name, place, "hu4", RANGES)
+            differs = beside["published"] is not None and splits > 1 and abs(beside["difference"]) > 2 * error
+            rows.append(
+                {
+                    "set": title(name), "loss": place[0], "method": place[1], "splits": splits, "error": mean,
+                    "standard_error": error, "low": mean - half, "high": mean + half, **beside, "differs": differs,
+                }
+            )  # fmt: skip
+    return rows
 
 
 def sorr_shown(found: Found, max_iter: int) -> Table:
@@ -96,13 +83,13 @@ def sorr_shown(found: Found, max_iter: int) -> Table:
         "published": lambda r: "" if r["published"] is None else f"{r['published']:.2f}",
         "difference": lambda r: "" if r["published"] is None else f"{r['difference']:+.2f}{'*' * r['differs']}",
     }  # fmt: skip
-    grids = {"alphas": listed(RANGE_ALPHAS), "ks": listed(RANGE_KS), "ms": listed(RANGE_MS)}
+    grids = {"alphas": _numbers(beyond.RANGE_ALPHAS), "ks": _numbers(beyond.RANGE_KS), "ms": _numbers(beyond.RANGE_MS)}
     how = said("sorr.how", splits=max(r["splits"] for r in records), steps=max_iter, **grids)
     title = "Ranked ranges and their relatives: test errors"
     return table_of("sorr", title, columns, records, (how, *_sentences(records)))
 
 
-def listed(numbers: Sequence[float]) -> str:
+def _numbers(numbers: Sequence[float]) -> str:
     return ", ".join(f"{number:g}" for number in numbers)
 
 
@@ -145,7 +132,7 @@ def exact01_shown(found: Found, max_iter: int) -> Table:
         "published": lambda r: "" if r["published"] is None else f"{r['published']:.1f}",
         "above the proven bound": "{above_bound}",
     }  # fmt: skip
-    grids = {"ks": listed(EXACT_KS), "ms": listed(EXACT_MS), "alphas": listed(EXACT_ALPHAS)}
+    grids = {"ks": _numbers(beyond.EXACT_KS), "ms": _numbers(beyond.EXACT_MS), "alphas": _numbers(beyond.EXACT_ALPHAS)}
     how = said("exact01.how", steps=max_iter, **grids)
     notes = (how, *(sentence for record in records for sentence in _sentence(record)))
     return table_of("exact01", "Exact 0-1 minima and training errors above them", columns, records, notes)

@@ -4,59 +4,51 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from closecall.report import charts
 from closecall.report.html import Chart, place, read, render, to_json
-from reproduction.pages.blocks import Block, Fold, Heading, Items, Paragraph, Picture
 from reproduction.pages.formats import to_csv, to_markdown
 from reproduction.protocol.files import write_whole
 from reproduction.run.campaign import stored_jobs
-from reproduction.run.jobs import Job
 from reproduction.run.scores import Archive
 from reproduction.run.store import Store
 
 from .findings import FORMATS, findings, result_rows
-from .sections import Section, build, commands_of, folded, notes_of, parts_of
+from .sections import Section, build, commands_of, notes_of, parts_of
 
 
-def write_report(store: Store, folder: Path, archive: Archive | None = None) -> Iterator[Path]:
-    """Write every table, every figure and the page ``report.html``, and yield their paths; the page comes last.
+def write_report(store: Store, folder: Path, archive: Archive | None = None) -> Path:
+    """Write every table (CSV and Markdown), every figure (SVG) and the page ``report.html``; return the page's path.
 
-    An existing archive of the store can be passed, so that each record is unpacked only once.
+    Pass an existing archive of the store to unpack each record only once.
     """
     archive, sections = archive or Archive(store), list[Section]()
-    for job, apart in _distinguished(stored_jobs(store)):
+    jobs = stored_jobs(store)
+    for job in jobs:
         section = build(job, archive)
+        # The options, in words, that distinguish the job from others of the same name.
+        columns = zip(*(other.described() for other in jobs if other.name == job.name), strict=True)
+        apart = [word for word, column in zip(job.described(), columns, strict=True) if len({*column}) > 1]
         if apart:
             section.name = "-".join([section.name, *(word.replace(" ", "-") for word in apart)])
             section.title += f" ({', '.join(apart)})"
         sections.append(section)
-        yield from write_section(section, folder / section.name)
-    page = folder / "report.html"
-    write_whole(page, to_html(sections, store, folder))
-    yield page
+        _write_section(section, folder / section.name)
+    return write_whole(folder / "report.html", to_html(sections, store, folder))
 
 
-def _distinguished(jobs: Sequence[Job]) -> Iterator[tuple[Job, list[str]]]:
-    """Yield each job with the options, in words, that distinguish it from others of the same name."""
-    for job in jobs:
-        columns = zip(*(other.described() for other in jobs if other.name == job.name), strict=True)
-        yield job, [word for word, column in zip(job.described(), columns, strict=True) if len({*column}) > 1]
-
-
-def write_section(section: Section, folder: Path) -> Iterator[Path]:
-    """Write every table as CSV and Markdown, and every chart as SVG."""
+def _write_section(section: Section, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for table in section.tables:
-        yield write_whole(folder / f"{_stem(table.name)}.csv", to_csv(table))
-        yield write_whole(folder / f"{_stem(table.name)}.md", to_markdown(table))
+        write_whole(folder / f"{_stem(table.name)}.csv", to_csv(table))
+        write_whole(folder / f"{_stem(table.name)}.md", to_markdown(table))
     if section.notes:
-        yield write_whole(folder / "notes.md", "\n\n".join([f"# {section.title}", *section.notes]) + "\n")
-    for name, chart in section.charts.items():
-        yield write_whole(folder / f"{_stem(name)}.svg", charts.draw(chart))
+        write_whole(folder / "notes.md", "\n\n".join([f"# {section.title}", *section.notes]) + "\n")
+    for name, (chart, _) in section.charts.items():
+        write_whole(folder / f"{_stem(name)}.svg", charts.draw(chart))
 
 
 def _stem(name: str) -> str:
@@ -64,8 +56,6 @@ def _stem(name: str) -> str:
     return "".join(c if c.isalnum() or c in "-_+." else "_" for c in name).lstrip(".")
 
 
-#: How the caption of the opening picture begins.
-FIRST = "What close decay gains over average on each data set"
 #: The parts of the page in order, by their ids.
 _PARTS = {
     "summary": "Summary", "holes": "Holes and failures", "walk-section": "Watch close decay learn",
@@ -74,41 +64,33 @@ _PARTS = {
 }  # fmt: skip
 
 
-def first_of(charts: Iterable[Chart]) -> Chart | None:
-    """Return the opening picture; like the first numbers, it shows the sound protocol if possible."""
-    gains = [chart for chart in charts if chart.caption.startswith(FIRST)]
-    return min(gains, key=lambda chart: "sound protocol" not in chart.caption, default=None)
+#: The columns of the table of all results that have a filter.
+_CHOICES = ("protocol", "model", "loss")
 
 
 def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
     """Return the whole report as one page without external references; the pictures are already written."""
     charts = {section.name: list(_charts(section, number, folder)) for number, section in enumerate(sections)}
-    first = first_of(chart for each in charts.values() for chart in each)
     parts = parts_of(sections)
     results = result_rows(parts)
     columns = _columns(results)
     runs = [{**run, "environment": _ENVIRONMENT | run["environment"]} for run in store.runs()]
     walks = read("walk.json", __package__)  # made by reproduction/tests/walk.py of commit 4bb2472
-    choices = {
-        name: list(dict.fromkeys(row[name] for row in results))
-        for name in ("protocol", "model", "loss")
-        if name in columns
-    }
+    choices = {name: list(dict.fromkeys(row[name] for row in results)) for name in columns if name in _CHOICES}
     return render(
         "report.html.jinja", charts=[chart for each in charts.values() for chart in each],
         scripts=("table.js", "walk.js"), package=__package__,
         parts=[part for part in _PARTS.items() if results or part[0] != "results"],
-        first=first, findings=findings(parts), holes=list(_holes(notes_of(sections))),
+        findings=findings(parts), notes=notes_of(sections),
         walk=json.loads(walks), walk_data=to_json(json.loads(walks)),
-        drawn=[block for section in sections for block in _drawn(section, charts[section.name], first)],
-        tables=[block for section in sections for block in _tables(section)],
+        sections=[(section, charts[section.name]) for section in sections],
         results=results, columns=columns, choices=choices, formats=FORMATS, runs=runs, when=_when,
         environment=runs[-1]["environment"] if runs else {},
         commands=commands_of(run["request"].get("arguments", []) for run in runs),
     )  # fmt: skip
 
 
-#: The fields of a run's environment (:mod:`reproduction.run.environment`) with their defaults.
+#: The fields of a run's environment (:func:`reproduction.run.run.environment`) with their defaults.
 _ENVIRONMENT: dict[str, Any] = {"python": "", "platform": "", "cores": 0, "packages": {}, "blas": [], "revision": ""}
 
 
@@ -117,31 +99,9 @@ def _when(seconds: float) -> str:
 
 
 def _charts(section: Section, number: int, folder: Path) -> Iterator[Chart]:
-    for other, (name, chart) in enumerate(section.charts.items()):
-        caption = section.captions.get(name, name)
+    for other, (name, (chart, caption)) in enumerate(section.charts.items()):
         picture = (folder / section.name / f"{_stem(name)}.svg").read_text(encoding="utf-8")
         yield place(f"chart-{number}-{other}", caption, chart, picture)
-
-
-def _holes(notes: Sequence[str]) -> Iterator[Block]:
-    if notes:
-        count = f"{len(notes)} {'note' if len(notes) == 1 else 'notes'}"
-        yield Fold(f"{count} on what is missing", (Items(tuple(notes)),), opened=len(notes) <= 8)
-    else:
-        yield Paragraph("Nothing is missing: every requested cell is available.")
-
-
-def _drawn(section: Section, charts: Sequence[Chart], first: Chart | None) -> Iterator[Block]:
-    """Yield the charts of a section, except for the one that opens the page."""
-    if charts:
-        yield Heading(section.title, 3)
-    yield from (Picture(chart.caption, chart=chart) for chart in charts if chart is not first)
-
-
-def _tables(section: Section) -> Iterator[Block]:
-    if section.tables:
-        yield Heading(section.title, 3)
-    yield from (folded(table, opened=number == 0) for number, table in enumerate(section.tables))
 
 
 def _columns(results: Sequence[dict[str, Any]]) -> list[str]:

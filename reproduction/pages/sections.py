@@ -13,19 +13,17 @@ import numpy as np
 
 from closecall.report import charts
 from closecall.report.formats import Row
-from reproduction.pages.blocks import Fold, Tabled
-from reproduction.pages.formats import Table
 from reproduction.protocol.pairs import CRITERIA
 from reproduction.protocol.published import LOSSES, PAIR_TABLES, PairTable
 from reproduction.run.jobs import Job
 from reproduction.run.record import Record
-from reproduction.run.scores import PAIR, Archive, Results, Scores, title
+from reproduction.run.scores import PAIR, Archive, Scores, title
 
 from . import figure1, figures
 from .figure5 import simulated, simulation_gains, simulation_table
+from .formats import Table, said
 from .others import Found, exact01_shown, sorr_shown
 from .tables import error_table, method_table, notes_on, suite_tables
-from .words import said
 
 
 @dataclass
@@ -36,8 +34,7 @@ class Section:
     name: str
     title: str
     tables: list[Table] = field(default_factory=list)
-    charts: dict[str, Any] = field(default_factory=dict)  # file stem -> Vega-Lite specification
-    captions: dict[str, str] = field(default_factory=dict)  # file stem -> what the chart shows and how to read it
+    charts: dict[str, tuple[Any, str]] = field(default_factory=dict)  # file stem -> Vega-Lite specification, caption
     notes: list[str] = field(default_factory=list)
     scores: list[Scores] = field(default_factory=list)  # behind the tables and charts
     published: list[PairTable] = field(default_factory=list)  # the paper's tables on the same suite
@@ -52,7 +49,7 @@ class Section:
 
     def draw(self, stem: str, chart: Any, caption: str) -> None:
         """Add a chart."""
-        self.charts[stem], self.captions[stem] = charts.specification(chart), caption
+        self.charts[stem] = charts.specification(chart), caption
 
 
 def parts_of(sections: Iterable[Section]) -> list[tuple[str, Scores, list[PairTable]]]:
@@ -65,19 +62,13 @@ def notes_of(sections: Iterable[Section]) -> list[str]:
     return list(dict.fromkeys(note for section in sections for note in section.notes))
 
 
-def folded(table: Table, opened: bool = False) -> Fold:
-    """Return a table folded under its title."""
-    return Fold(table.title, (Tabled(table, titled=False),), opened)
-
-
 def commands_of(requests: Iterable[Sequence[object]]) -> list[str]:
     """Return the distinct command lines of runs, quoted for a shell."""
     return list(dict.fromkeys(shlex.join(["closecall", *map(str, given)]) for given in requests if given))
 
 
-def build(job: Job, results: Results | Archive) -> Section:
+def build(job: Job, archive: Archive) -> Section:
     """Return the section of a job, from the results so far."""
-    archive = results if isinstance(results, Archive) else Archive(results)
     section = Section(job, job.name, job.target.title)
     if job.target.protocols and not job.target.simulations and not job.target.model:
         _gather(section, archive)
@@ -111,9 +102,9 @@ def _draw(section: Section, scores: Scores, stem: str, chart: Any) -> None:
 
 
 def _suite(section: Section, archive: Archive, criteria: tuple[str, ...] = CRITERIA) -> None:
-    drawn = {"accuracy": figures.accuracies, "gains": figures.gains, "ranks": figures.critical_difference}
+    drawn = {"gains": figures.gains, "ranks": figures.critical_difference}
     for scores in section.scores:
-        section.tables += suite_tables(scores, section.published, criteria=criteria)
+        section.tables += suite_tables(scores, section.published, criteria)
         for name, draw in drawn.items():
             if name != "ranks" or len(scores.datasets) > 1:
                 _draw(section, scores, name, alt.hconcat(*(draw(scores, loss) for loss in LOSSES)))
@@ -156,7 +147,7 @@ def _chosen_table(scores: Scores) -> Table:
         for loss in LOSSES:
             inside = [r["gain"] for r in records if r["loss"] == loss and low < r["k_over_n"] <= high]
             cells += [str(len(inside)), f"{100 * np.mean(inside):+.2f}" if inside else ""]
-        rows.append(("all of them" if low > 0.99 else f"{low:g} to {min(high, 1):g}", *cells))
+        rows.append(("all of them" if low > 0.99 else f"{low:g} to {high:g}", *cells))
     header = ("chosen k*/n", *(f"{loss} {what}" for loss in LOSSES for what in ("sets", "gain")))
     name = f"chosen-k-{scores.protocol}-{scores.model}"
     heading = f"Chosen k*: {scores.model}, {scores.protocol} protocol"
@@ -164,32 +155,15 @@ def _chosen_table(scores: Scores) -> Table:
 
 
 def _figure1(section: Section, archive: Archive) -> None:
-    content = _solved(section, archive)
-    if content is None:
-        return
-    with archive.understood():
-        points, lines, table = figure1.figure1_shown(content, section.steps)
+    points, lines, table = figure1.figure1_shown(section.steps)
     section.tables.append(table)
-    descent = said("caption.descent", rate=figure1.RATE, k=figure1.DESCENT_K)
-    ways = descent if content.get("descent") else "Shown are"
+    ways = said("caption.descent", rate=figure1.RATE, k=figure1.DESCENT_K)
     caption = said("caption.figure1", ways=ways, alpha=figure1.FIGURE1_ALPHAS[0])
     section.draw("figure1", figures.boundaries(points, lines), caption)
 
 
 def _examples(section: Section, archive: Archive) -> None:
-    content = _solved(section, archive)
-    if content is not None:
-        with archive.understood():
-            section.tables.append(figure1.examples_shown(content, section.steps))
-
-
-def _solved(section: Section, archive: Archive) -> figure1.Content | None:
-    """Return the results of a target without cells, which were stored by the run or are computed here."""
-    target, steps = section.job.target, section.steps
-    content = archive.kept(target.name, steps) if archive.kept else figure1.SOLVED[target.name](steps)
-    if content is None:
-        section.notes.append(f"{target.title} is not in this store; `closecall reproduce {target.name}` computes it.")
-    return content
+    section.tables.append(figure1.examples_shown(section.steps))
 
 
 def _beyond(section: Section, archive: Archive, *, shown: Callable[[Found, int], Table]) -> None:

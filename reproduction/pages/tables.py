@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from dataclasses import replace
+from itertools import combinations, permutations
 
 import numpy as np
 
-from closecall._names import Array
 from closecall.report.formats import Row
 from closecall.report.text import p_value
-from reproduction.pages.formats import Column, Table, table_of
 from reproduction.protocol import stats
 from reproduction.protocol.grid import LABELS
 from reproduction.protocol.pairs import CRITERIA, win_fractions
@@ -18,7 +17,7 @@ from reproduction.protocol.protocol import get_protocol
 from reproduction.protocol.published import LOSSES, METHODS, PairTable, table3_error
 from reproduction.run.scores import PAIR, Scores, title
 
-from .words import listed, said
+from .formats import Column, Table, listed, said, table_of
 
 CRITERION_WORDS = {
     "significant": "with p < 0.05",
@@ -46,17 +45,18 @@ def notes_on(scores: Scores) -> tuple[str, ...]:
 
 def _table(
     kind: str, heading: str, scores: Scores, loss: str, columns: Mapping[str, Column], records: Sequence[Row],
-    notes: Sequence[str] = (), rows: Sequence[tuple[str, ...]] | None = None,
+    notes: Sequence[str] = (),
 ) -> Table:  # fmt: skip
-    """Return a table for one loss, which its title, heading and records state; each row has one cell per method."""
-    name = f"{kind}-{scores.protocol}-{scores.model}-{loss}"
-    where = f"{scores.model}, {loss}, {scores.protocol} protocol"
+    """Return a table for one loss, which its title, heading and records state."""
     placed = [scores.where(loss) | record for record in records]
-    notes = (*notes, *notes_on(scores))
-    if rows is not None:
-        header = (*columns, *(LABELS[method] for method in METHODS))
-        return Table(name, f"{heading}: {where}", header, tuple(rows), tuple(placed), notes)
-    return table_of(name, f"{heading}: {where}", columns, placed, notes)
+    heading = f"{heading}: {scores.model}, {loss}, {scores.protocol} protocol"
+    name = f"{kind}-{scores.protocol}-{scores.model}-{loss}"
+    return table_of(name, heading, columns, placed, (*notes, *notes_on(scores)))
+
+
+def _by_method(table: Table, first: str, rows: Sequence[tuple[str, ...]]) -> Table:
+    """Return a table with one cell for each method in its rows."""
+    return replace(table, header=(first, *(LABELS[method] for method in METHODS)), rows=tuple(rows))
 
 
 def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable | None = None) -> Table:
@@ -64,10 +64,24 @@ def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable |
 
     With a published table, each cell also shows the paper's number in brackets.
     """
-    fractions = win_fractions(scores.pairs(loss), METHODS, criterion)
+    fractions, total = win_fractions(scores.pairs(loss), METHODS, criterion), len(scores.datasets)
     theirs = np.full_like(fractions, np.nan) if published is None else published.fractions(scores.model, loss)
-    places = [(i, j) for i in range(len(METHODS)) for j in range(len(METHODS)) if i != j]
-    records = [_pair_record(scores, criterion, place, fractions, theirs, published) for place in places]
+    records: list[Row] = []
+    for i, j in permutations(range(len(METHODS)), 2):
+        wins = round(fractions[i, j] * total)
+        low, high = stats.fraction_interval(wins, total)
+        record: Row = {
+            "criterion": criterion, "beaten": METHODS[i], "by": METHODS[j], "wins": wins, "datasets": total,
+            "fraction": fractions[i, j], "low": low, "high": high,
+        }  # fmt: skip
+        if published is not None:
+            sets = published.denominators[scores.model][0]
+            low, high = stats.fraction_interval(round(theirs[i, j] * sets), sets)
+            record |= {
+                "published": theirs[i, j], "published_low": low, "published_high": high,
+                "difference": fractions[i, j] - theirs[i, j],
+            }  # fmt: skip
+        records.append(record)
     notes = ["Entries are fractions of data sets on which the column's method beats the row's."]
     if published is not None:
         denominators = " or ".join(map(str, published.denominators[scores.model]))
@@ -75,29 +89,9 @@ def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable |
             f"Values in brackets are those of the paper's {published.name.replace('table', 'Table ')}; they are "
             f"consistent with fractions of {denominators} data sets."
         )
+    table = _table(criterion, f"Wins {CRITERION_WORDS[criterion]}", scores, loss, {}, records, notes)
     rows = [(LABELS[method], *map(_beside, fractions[i], theirs[i])) for i, method in enumerate(METHODS)]
-    heading = f"Wins {CRITERION_WORDS[criterion]}"
-    return _table(criterion, heading, scores, loss, {"beaten / by": ""}, records, notes, rows)
-
-
-def _pair_record(
-    scores: Scores, criterion: str, place: tuple[int, int], fractions: Array, theirs: Array, published: PairTable | None
-) -> Row:
-    total = len(scores.datasets)
-    wins = round(float(np.nan_to_num(fractions[place])) * total)
-    low, high = stats.fraction_interval(wins, total)
-    record: Row = {
-        "criterion": criterion, "beaten": METHODS[place[0]], "by": METHODS[place[1]],
-        "wins": wins, "datasets": total, "fraction": fractions[place], "low": low, "high": high,
-    }  # fmt: skip
-    if published is not None:
-        total = published.denominators[scores.model][0]
-        low, high = stats.fraction_interval(round(theirs[place] * total), total)
-        record |= {
-            "published": theirs[place], "published_low": low, "published_high": high,
-            "difference": fractions[place] - theirs[place],
-        }  # fmt: skip
-    return record
+    return _by_method(table, "beaten / by", rows)
 
 
 def _beside(ours: float, theirs: float) -> str:
@@ -110,36 +104,35 @@ def error_table(scores: Scores, loss: str, *, published: bool = False) -> Table:
     With ``published``, each data set of Table 3 has two more lines, the paper's errors and the differences. A plus
     marks a significant difference between close decay and ``atk``, about which the paper makes a claim.
     """
-    pairs = scores.pairs(loss) if len(scores.datasets) else {}
-    errors = 100 * (1 - scores.test(loss).mean(axis=-1))
+    pairs, errors = scores.pairs(loss), 100 * (1 - scores.test(loss).mean(axis=-1))
     rows: list[tuple[str, ...]] = []
     records: list[Row] = []
-    for i, dataset in enumerate(scores.datasets):
-        name, average = title(dataset), float(errors[i, METHODS.index("average")])
-        theirs = [table3_error(name, loss, method) if published else None for method in METHODS]
-        cells = []
-        for method, error, value in zip(METHODS, map(float, errors[i]), theirs, strict=True):
+    for i, name in enumerate(map(title, scores.datasets)):
+        average, cells = float(errors[i, METHODS.index("average")]), []
+        for method, error in zip(METHODS, map(float, errors[i]), strict=True):
             p = 1.0 if method == PAIR[0] else float(pairs[PAIR[0], method].p[i])
             plus = published and method == PAIR[1] and pairs[_CLAIM].p[i] < stats.SIGNIFICANCE
-            cells.append((f"{error:.2f}{'*' if p < stats.SIGNIFICANCE else ''}{'+' if plus else ''}", error, value))
+            cells.append(f"{error:.2f}{'*' if p < stats.SIGNIFICANCE else ''}{'+' if plus else ''}")
             record: Row = {
                 "dataset": name, "rows": int(scores.sizes[i, 0]), "features": int(scores.sizes[i, 1]),
                 "method": method, "error": error, "p": p, "gain_over_average": average - error,
             }  # fmt: skip
-            beside = {"published": value, "difference": None if value is None else error - value}
-            records.append(record | (beside if published else {}))
-        rows.append((name, *(text for text, *_ in cells)))
-        given = [(error, value) for _, error, value in cells if value is not None]
-        if given:
-            rows.append(("  paper", *(f"{value:.2f}" for _, value in given)))
-            rows.append(("  difference", *(f"{error - value:+.2f}" for error, value in given)))
+            if published:
+                theirs = table3_error(name, loss, method)
+                record |= {"published": theirs, "difference": None if theirs is None else error - theirs}
+            records.append(record)
+        rows.append((name, *cells))
+        mine = records[-len(METHODS) :]
+        if published and mine[0]["published"] is not None:
+            rows.append(("  paper", *(f"{each['published']:.2f}" for each in mine)))
+            rows.append(("  difference", *(f"{each['difference']:+.2f}" for each in mine)))
     notes = [
         "Entries are mean test errors in percent; a star marks a difference from average (p < 0.05 by the "
         "protocol's test)."
     ]
-    if published and scores.datasets:
+    if published:
         notes.append(_claim(scores, loss))
-    return _table("errors", "Test errors", scores, loss, {"data set": ""}, records, notes, rows)
+    return _by_method(_table("errors", "Test errors", scores, loss, {}, records, notes), "data set", rows)
 
 
 #: The paper's text on Table 3 compares close decay with average top-k.
@@ -161,16 +154,14 @@ def _claim(scores: Scores, loss: str) -> str:
 
 def gain_table(scores: Scores, loss: str) -> Table:
     """Compare close decay with ``average`` on every data set, with the largest gain first and the protocol's p."""
-    records: list[Row] = []
-    if scores.datasets:
-        one, means = scores.pairs(loss)[PAIR], 100 * scores.test(loss, PAIR).mean(axis=-1)
-        records = [
-            {
-                "dataset": title(scores.datasets[i]), "average": float(means[i, 0]), "close_decay": float(means[i, 1]),
-                "gain": 100 * float(one.gains[i]), "p": float(one.p[i]),
-            }
-            for i in np.argsort(-one.gains, kind="stable")
-        ]  # fmt: skip
+    one, means = scores.pairs(loss)[PAIR], 100 * scores.test(loss, PAIR).mean(axis=-1)
+    records = [
+        {
+            "dataset": title(scores.datasets[i]), "average": float(means[i, 0]), "close_decay": float(means[i, 1]),
+            "gain": 100 * float(one.gains[i]), "p": float(one.p[i]),
+        }
+        for i in np.argsort(-one.gains, kind="stable")
+    ]  # fmt: skip
     corrected = ", Holm-adjusted over the data sets" if get_protocol(scores.protocol).corrected else ""
     columns: dict[str, Column] = {
         "data set": "{dataset}", "average": "{average:.2f}", "close decay": "{close_decay:.2f}", "gain": "{gain:+.2f}",
@@ -182,15 +173,14 @@ def gain_table(scores: Scores, loss: str) -> Table:
 
 def method_table(scores: Scores, loss: str) -> Table:
     """Return the accuracy, train-test gap, rank, wins and losses (against ``average``) of all methods and baselines."""
-    methods = scores.methods
+    methods, pairs = scores.methods, scores.pairs(loss)
     test, train = scores.test(loss, methods), scores.of("train", loss, methods)
-    pairs = scores.pairs(loss) if len(test) else {}
-    ranks = stats.average_ranks(test.mean(axis=-1)) if len(test) else np.full(len(methods), np.nan)
+    ranks = stats.average_ranks(test.mean(axis=-1))
     records: list[Row] = []
     for j, method in enumerate(methods):
         record: Row = {
-            "method": method, "accuracy": float(test[:, j].mean()) if len(test) else np.nan,
-            "gap": float((train[:, j] - test[:, j]).mean()) if len(test) else np.nan, "rank": float(ranks[j]),
+            "method": method, "accuracy": float(test[:, j].mean()), "gap": float((train[:, j] - test[:, j]).mean()),
+            "rank": float(ranks[j]),
         }  # fmt: skip
         for name, criterion in (("", "significant"), ("joint_", "joint")):
             for outcome, pair in (("wins", ("average", method)), ("losses", (method, "average"))):
@@ -204,12 +194,9 @@ def method_table(scores: Scores, loss: str) -> Table:
         "p < .05": lambda record: "" if record["wins"] is None else "{wins}-{losses}".format_map(record),
         "joint": lambda record: "" if record["wins"] is None else "{joint_wins}-{joint_losses}".format_map(record),
     }
-    distance = stats.critical_difference(len(methods), len(test)) if len(test) else np.nan
-    notes = [
-        said("note.methods"),
-        f"Ranks that differ by less than {distance:.2f} do not differ significantly (Nemenyi, 0.05).",
-    ]
-    return _table("methods", "All methods", scores, loss, columns, records, notes)
+    distance = stats.critical_difference(len(methods), len(test))
+    differ = f"Ranks that differ by less than {distance:.2f} do not differ significantly (Nemenyi, 0.05)."
+    return _table("methods", "All methods", scores, loss, columns, records, [said("note.methods"), differ])
 
 
 def across_table(scores: Scores, loss: str) -> Table:
@@ -220,7 +207,7 @@ def across_table(scores: Scores, loss: str) -> Table:
     records: list[Row] = [
         {
             "first": METHODS[i], "second": METHODS[j],
-            "mean_gain": float((means[:, i] - means[:, j]).mean()) if len(means) else np.nan,
+            "mean_gain": float((means[:, i] - means[:, j]).mean()),
             "p": float(single), "p_holm": float(adjusted),
         }
         for (i, j), single, adjusted in zip(pairs, p, stats.holm(p), strict=True)
@@ -234,9 +221,7 @@ def across_table(scores: Scores, loss: str) -> Table:
     return _table("across", "Across data sets", scores, loss, columns, records)
 
 
-def suite_tables(
-    scores: Scores, published: Sequence[PairTable] = (), *, criteria: Sequence[str] = CRITERIA
-) -> list[Table]:
+def suite_tables(scores: Scores, published: Sequence[PairTable], criteria: Sequence[str] = CRITERIA) -> list[Table]:
     """Return all tables of one (protocol, model): the pairs by each criterion, gains, errors, methods and the tests."""
     by_criterion = {table.criterion: table for table in published}
     tables = []

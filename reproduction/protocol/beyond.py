@@ -67,18 +67,18 @@ def _solved(division: Division, problems: list[Problem], steps: int, dtype: type
     found = solve(division.X[0], division.y[0], problems, max_iter=steps, dtype=dtype)
     n = division.sizes[0]
     rows = rows_of(problems)
-    rows["k"] = [max(1, round(looks_at(problem, n))) for problem in problems]
+    rows["k"] = [max(1, round(selected_mass(problem, n))) for problem in problems]
     score_linear(rows, found.coef, found.intercept, division)
     rows["objective"], rows["n_iter"], rows["converged"] = found.objective, found.n_iter, found.converged
     return rows, found.coef
 
 
-def looks_at(problem: Problem, n: int) -> float:
+def selected_mass(problem: Problem, n: int) -> float:
     """Return the number of the n examples that a problem's aggregate uses.
 
     Examples
     --------
-    >>> [looks_at(Problem("logistic", name, 20, 1.0), 100) for name in ("average", "maximal", "close")]
+    >>> [selected_mass(Problem("logistic", name, 20, 1.0), 100) for name in ("average", "maximal", "close")]
     [100.0, 1.0, 20.0]
     """
     aggregate = get_aggregate(problem.aggregate)

@@ -73,33 +73,18 @@ class Dataset:
             raise DataError(f"data set {self.name!r}: {fault}")
 
     def _fault(self) -> str | None:
-        X, y = self.X, self.y
-        if X.ndim != 2 or y.shape != X.shape[:1]:
-            return f"X of shape {X.shape} and y of shape {y.shape} do not match: use (n, features) and (n,)"
-        if not X.shape[0]:
-            return "it has no rows"
-        if not X.shape[1]:
+        if not self.X.shape[1]:
             return "it has no features apart from the target"
-        if len(self.feature_names) != X.shape[1] or len(self.categories) != X.shape[1]:
-            return f"got {len(self.feature_names)} names and {len(self.categories)} types for {X.shape[1]} features"
-        if np.isinf(X).any():
-            return f"infinite values in {self._where(np.isinf(X))}; remove them or mark them as missing"
-        limits = [np.inf if values is None else len(values) for values in self.categories]
-        if (np.fmax.reduce(X) >= limits).any():
-            return "a nominal column has codes beyond its categories"
-        counts = np.bincount(y, minlength=len(self.classes)) if y.min() >= 0 else np.zeros(0)
-        if len(counts) != len(self.classes) or not counts.all():
-            return f"the class codes do not match the classes {self.classes}; use every code, starting from 0"
+        infinite = [repr(self.feature_names[j]) for j in np.flatnonzero(np.isinf(self.X).any(axis=0))]
+        if infinite:
+            more = f" and {len(infinite) - 5} more" if len(infinite) > 5 else ""
+            return f"infinite values in {', '.join(infinite[:5])}{more}; remove them or mark them as missing"
         if len(self.classes) < 2:
             return f"the target has only one class ({self.classes[0]!r}); a classifier needs two"
         # fmax and fmin ignore NaN without nanmax's warning; an all-missing column is as useless as a constant one.
-        if not (np.fmax.reduce(X) > np.fmin.reduce(X)).any():
+        if not (np.fmax.reduce(self.X) > np.fmin.reduce(self.X)).any():
             return "every feature is constant, so there is nothing to learn; check the columns"
         return None
-
-    def _where(self, faulty: Array) -> str:
-        names = [self.feature_names[j] for j in np.flatnonzero(faulty.any(axis=0))]
-        return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
     @cached_property
     def checksum(self) -> str:

@@ -124,14 +124,3 @@ def _coded(column: Any) -> tuple[Array, tuple[str, ...]]:
     ordered = in_order(words)
     place = {word: code for code, word in enumerate(ordered)}
     return np.array([*(place[word] for word in words), np.nan])[codes], ordered
-
-
-def keep(path: Path, content: str | bytes) -> None:
-    """Write a file of the data directory, completely or not at all."""
-    try:
-        write_whole(path, content)
-    except OSError as error:
-        raise DataError(
-            f"cannot write {path} ({error.strerror or error}); "
-            "set CLOSECALL_DATA (or the data directory option) to a directory that has free space and is writable"
-        ) from error

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from closecall._names import Array
@@ -12,6 +10,7 @@ from closecall.objective import Problem
 
 from .dataset import PARTS, Division
 from .protocol import get_protocol
+from .published import LOSSES, METHODS
 
 ALPHAS = tuple(10.0**exponent for exponent in range(-5, 6))
 
@@ -28,32 +27,21 @@ def k_grid(n: int) -> tuple[int, ...]:
     return powers if powers and powers[-1] == n else (*powers, n)
 
 
-#: Shares of the largest losses for aggregates that leave some out.
-TRIMS = (0.01, 0.1)
-
-
-def grid(n: int, methods: Sequence[str], losses: Sequence[str]) -> list[Problem]:
-    """Return every (loss, method, k, alpha) for n training rows, with k from :func:`k_grid` if the aggregate has one.
+def grid(n: int) -> list[Problem]:
+    """Return every (loss, method, k, alpha) of the paper's grid for n training rows.
 
     Examples
     --------
-    >>> len(grid(277, ["average", "close"], ["logistic"])), grid(277, ["trimmed"], ["hinge"])[0].m
-    (44, 0.01)
+    >>> len(grid(277))
+    286
     """
     return [
-        Problem(loss, method, k, alpha, m)
-        for loss in losses
-        for method in methods
-        for k, m in _counts(method, n)
+        Problem(loss, method, k, alpha)
+        for loss in LOSSES
+        for method in METHODS
+        for k in (k_grid(n) if get_aggregate(method).takes else (n,))
         for alpha in ALPHAS
     ]
-
-
-def _counts(method: str, n: int) -> list[tuple[int | None, float | None]]:
-    takes = get_aggregate(method).takes
-    if "m" in takes:
-        return [(max(2, n // 2) if "k" in takes else None, m) for m in TRIMS]
-    return [(k, None) for k in k_grid(n)] if "k" in takes else [(n, None)]
 
 
 #: One row of a grid. Correct predictions are stored as counts, which are exact. Baselines have no objective (NaN), and
@@ -74,9 +62,7 @@ EQUAL_STARTS = "average_equal_starts"
 #: The display name of every method.
 LABELS = {
     **{name: name.replace("_", " ") for name in AGGREGATES},
-    **{f"{name}_top_two": f"{name.replace('_', ' ')}, top-two" for name in AGGREGATES},
     **BASELINES,
-    "gradient_boosting": "HistGradientBoosting",
     EQUAL_STARTS: "average, equal starts",
 }
 

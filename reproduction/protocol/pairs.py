@@ -66,14 +66,11 @@ def compare(scores: Array, methods: tuple[str, ...], protocol: str) -> dict[tupl
 def win_fractions(pairs: Mapping[tuple[str, str], Pair], methods: Sequence[str], criterion: str) -> Array:
     """Return the paper's square table: entry (i, j) is the fraction of data sets on which method j beats method i.
 
-    It is NaN if the pair was not compared on any data set.
-
     Examples
     --------
     >>> scores = np.array([[[0.8, 0.7, 0.9], [0.9, 0.81, 0.99]]])
     >>> win_fractions(compare(scores, ("average", "close"), "paper"), ("average", "close"), "points").tolist()
     [[nan, 1.0], [0.0, nan]]
     """
-    compared = {names: pair for names, pair in pairs.items() if len(pair.gains)}
-    rows = [[compared[i, j].wins(criterion).mean() if (i, j) in compared else np.nan for j in methods] for i in methods]
+    rows = [[np.nan if i == j else pairs[i, j].wins(criterion).mean() for j in methods] for i in methods]
     return np.array(rows)

@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import product
 from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
@@ -114,9 +115,8 @@ class Task:
 def predicted_cost(cell: Cell, rows: int, features: int) -> float:
     """Return a rough estimate of a cell's seconds on one core, for ordering cells and predicting the end of a run.
 
-    The estimate was fitted by eye to cells of six data sets (80 to 2700 training rows, 5 to 168 features) on one core
-    of a two-core AVX2 machine. Each step of each problem costs 2.5 microseconds and, for each training row, 5.4
-    nanoseconds for the selection and 0.1 for each feature. Under ``sound``, problems stop when they have converged.
+    It was fitted by eye to cells of six data sets (80 to 2700 training rows, 5 to 168 features): each step of each
+    problem costs 2.5 microseconds and, for each training row, 5.4 nanoseconds and 0.1 for each feature.
     """
     train = max((rows + cell.level) // 2, 1)
     counts = len(k_grid(train))
@@ -124,7 +124,7 @@ def predicted_cost(cell: Cell, rows: int, features: int) -> float:
     problems = len(ALPHAS) * 2 * (average + (len(METHODS) - 1) * counts)
     # A network with d units in each layer has about 3 d^2 weights, but its kernel needs less time for each of them.
     width = features + features**2 if cell.model == "network" else features
-    share = 0.6 if cell.protocol == "sound" and cell.model == "linear" else 1.0
+    share = 0.6 if cell.protocol == "sound" and cell.model == "linear" else 1.0  # problems stop when they converge
     return 0.15 + share * problems * cell.max_iter * (2.5e-6 + train * (5.4e-9 + 1e-10 * width))
 
 
@@ -180,11 +180,6 @@ def get_targets(names: Iterable[str]) -> tuple[Target, ...]:
     known = {**{name: (target,) for name, target in TARGETS.items()}, "all": paper}
     found = [target for name in names for target in lookup(known, name, "target")]
     return tuple(dict.fromkeys(found))
-
-
-def usual_splits(suites: Iterable[str]) -> int:
-    """Return the default number of splits: 25 as in the paper, or fewer if only the embedded suite is used."""
-    return TRIAL_SPLITS if set(suites) == {"embedded"} else SPLITS
 
 
 @dataclass(frozen=True)
@@ -268,19 +263,15 @@ def cells_for(target: Target, sizes: Sequence[Size], options: RunOptions) -> lis
     count = len(sizes) * len(protocols) * len(models) * len(added) * splits
     if count > MAX_CELLS:
         raise ValueError(f"{count} cells are too many; at most {MAX_CELLS} are allowed: use fewer data sets or splits")
-    tasks = [
-        Task(cell, predicted_cost(cell, size.rows, size.features))
-        for size in sizes
-        for protocol in protocols
-        for model in models
-        for contamination, level in added
-        for split in range(splits)
-        for cell in [
+    cells = (
+        (
+            size,
             Cell(
                 size.suite, size.name, size.checksum, split, model, protocol, steps_for(target, options, model),
-                options.start if model == "linear" else STARTS[0], contamination, level,
-                recipe_for(options, model, protocol),
-            )
-        ]
-    ]  # fmt: skip
+                options.start if model == "linear" else STARTS[0], *addition, recipe_for(options, model, protocol),
+            ),
+        )
+        for size, protocol, model, addition, split in product(sizes, protocols, models, added, range(splits))
+    )  # fmt: skip
+    tasks = [Task(cell, predicted_cost(cell, size.rows, size.features)) for size, cell in cells]
     return sorted(tasks, key=lambda task: -task.cost)

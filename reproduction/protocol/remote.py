@@ -17,7 +17,7 @@ from closecall.table.read.dataset import DataError
 
 from .catalogue import PMLB94, PMLB_GONE, pmlb_today
 from .dataset import Dataset
-from .files import from_frame, keep, read_bounded, read_table
+from .files import from_frame, read_bounded, read_table, write_whole
 
 #: A download fails after this many seconds without an answer.
 TIMEOUT = 60
@@ -39,10 +39,7 @@ def http_get(url: str) -> bytes | None:
     """Return the content at an address, or None if there is none (404); raise ``OSError`` if it cannot be reached."""
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
-            raw = read_bounded(answer, url, LIMIT)
-            if answer.length:  # an interrupted connection looks like the end of the file
-                raise OSError(f"the download was interrupted; {answer.length} bytes are missing")
-            return raw
+            return read_bounded(answer, url, LIMIT)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == 404:
@@ -74,7 +71,7 @@ def fetch_pmlb(name: str, place: Path) -> None:
         read_pmlb(name, place, raw)
     except DataError as error:
         raise not_at_hand(what, f"the download cannot be used ({error})", urls[0], place) from error
-    keep(place, raw)
+    write_whole(place, raw)
 
 
 def read_pmlb(name: str, path: Path, packed: bytes | None = None) -> Dataset:
@@ -116,8 +113,8 @@ def fetch_openml(data_id: int, place: Path) -> None:
         "nominal": [name for name in frame.columns if name not in numeric and name != bunch.target_names[0]],
         "sha256": hashlib.sha256(packed).hexdigest(),
     }
-    keep(place / "data.csv.gz", packed)
-    keep(place / "meta.json", json.dumps(meta))
+    write_whole(place / "data.csv.gz", packed)
+    write_whole(place / "meta.json", json.dumps(meta))
 
 
 def _from_openml(data_id: int) -> Any:

@@ -27,8 +27,6 @@ from .remote import fetch_openml, fetch_pmlb, not_at_hand, read_pmlb
 
 #: Without separators or a leading dot, a name never leaves the data directory.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
-#: Windows treats these names as devices, with any extension.
-_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 
 _TASKS_BY_NAME = {name: task for task, (_, name) in OPENML100.items()}
 _TASKS_BY_DATA_ID = {data_id: task for task, (data_id, _) in OPENML100.items()}
@@ -68,7 +66,7 @@ def resolve(name: str) -> tuple[str, str]:
     """
     source, colon, rest = name.partition(":")
     if colon and source in (*LOADERS, "file"):
-        if source != "file" and (not NAME.fullmatch(rest) or _DEVICE.fullmatch(rest)):
+        if source != "file" and not NAME.fullmatch(rest):
             raise DataError(f"{name!r} is not a data set's name; after the source, use letters, digits and _ . + -")
         return source, PMLB_OF_2017.get(rest, rest) if source == "pmlb" else rest
     if suffix_of(name):
@@ -161,17 +159,16 @@ def _openml_ids(source: str, name: str) -> tuple[int | None, int]:
     return task, OPENML100[task][0]
 
 
-def _need_download(download: bool, what: str, name: str, place: Path) -> None:
-    if not download:
-        recipe = f"it (for example, by loading {name!r} with downloads enabled)"
-        raise not_at_hand(what, "downloading is off", recipe, place)
+def _offline(what: str, name: str, place: Path) -> DataError:
+    recipe = f"it (for example, by loading {name!r} with downloads enabled)"
+    return not_at_hand(what, "downloading is off", recipe, place)
 
 
 def _load_pmlb(name: str, directory: Path, download: bool) -> Dataset:
     path = _place("pmlb", name, directory)
     if not path.exists():
-        # For a set that PMLB no longer has, fetch_pmlb explains why there is no download.
-        _need_download(download or name in PMLB_GONE, f"PMLB's {name!r}", f"pmlb:{name}", path)
+        if not download and name not in PMLB_GONE:  # for these, fetch_pmlb explains why there is no download
+            raise _offline(f"PMLB's {name!r}", f"pmlb:{name}", path)
         fetch_pmlb(name, path)
     return read_pmlb(name, path)
 
@@ -183,7 +180,8 @@ def _load_openml(name: str, directory: Path, download: bool, source: str = "open
         return _read_task(task, data_id, place)
     folder = place.parent
     if not place.exists():
-        _need_download(download, f"OpenML's data set {data_id}", f"openml:{data_id}", folder)
+        if not download:
+            raise _offline(f"OpenML's data set {data_id}", f"openml:{data_id}", folder)
         fetch_openml(data_id, folder)
     meta = _read_meta(folder)
     frame = read_table(folder / "data.csv.gz", meta["target"], meta["nominal"])
@@ -194,38 +192,23 @@ def _load_openml(name: str, directory: Path, download: bool, source: str = "open
 
 
 def _read_task(task: int, data_id: int, path: Path) -> Dataset:
-    """Read a file of the local OpenML100 layout, with types from feature_types.csv and its size from index.csv."""
-    types, index = (_side_table(path.parent / name, task) for name in ("feature_types.csv", "index.csv"))
-    nominal = {row["feature"] for row in types if row["type"] == "nominal"}
+    """Read a file of the local OpenML100 layout, with its column types from feature_types.csv if that file exists."""
+    types = path.with_name("feature_types.csv")
+    rows = csv_rows(types) if types.exists() else []
+    nominal = {row["feature"] for row in rows if (row["task_id"], row["type"]) == (str(task), "nominal")}
     frame = read_table(path, "target", nominal)
-    strange = sorted({row["feature"] for row in types} - set(map(str, frame.columns)))
-    if strange:
-        raise DataError(f"{path}: feature_types.csv names columns that do not exist: {', '.join(strange[:5])}")
-    for row in index:
-        if str(len(frame)) != row["n"]:
-            raise DataError(f"{path} has {len(frame)} rows instead of {row['n']} as in index.csv; fetch it again")
     return from_frame(frame, "target", name=OPENML100[task][1], source="openml", version=f"{data_id}", nominal=nominal)
-
-
-def _side_table(path: Path, task: int) -> list[dict[str, str]]:
-    """Return the lines of a table that belong to a task, or no lines if there is no such table."""
-    return [row for row in csv_rows(path) if row["task_id"] == str(task)] if path.exists() else []
 
 
 def _read_meta(place: Path) -> dict[str, Any]:
     try:
         meta: dict[str, Any] = json.loads(read_bytes(place / "meta.json", limit=1 << 24))
-        whole = (
-            meta["sha256"] == hashlib.sha256((place / "data.csv.gz").read_bytes()).hexdigest()
-            and all(isinstance(meta[key], str) for key in ("name", "version", "target"))
-            and isinstance(meta["nominal"], list)
-            and all(isinstance(name, str) for name in meta["nominal"])
-        )
+        same = meta["sha256"] == hashlib.sha256((place / "data.csv.gz").read_bytes()).hexdigest()
+        if not same or {type(meta[key]) for key in ("name", "version", "target")} != {str}:
+            raise ValueError("it differs from the download")
+        return {**meta, "nominal": list(map(str, meta["nominal"]))}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{place} is damaged ({error}); delete it and load the data set again") from error
-    if not whole:
-        raise DataError(f"{place} differs from the download; delete it and load the data set again")
-    return meta
 
 
 def _load_fan8(name: str, directory: Path, download: bool) -> Dataset:

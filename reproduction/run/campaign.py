@@ -1,55 +1,26 @@
-"""The jobs of a store or of a folder of exported files: the cells of each table, the missing ones and the cost."""
+"""The jobs of a store or of a folder of exported files, with the missing cells and the cost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from closecall.report.formats import Row
 from reproduction.protocol import SUITES, plan
-from reproduction.protocol.plan import Cell, RunOptions, Size, Target
+from reproduction.protocol.plan import RunOptions, Size, Target
 from reproduction.protocol.published import MODELS
 
-from .compact import Line
-from .exchange import read_folder
+from .exchange import Campaign
 from .jobs import Job, from_json, in_order
-from .record import Record
 from .scores import Hole, title
 from .store import Store
 
 #: A way of running a suite needs this share of the largest number of complete data sets to be considered.
 NEARLY = 0.8
-
-
-@dataclass(frozen=True)
-class Campaign:
-    """The cells and runs of a folder of exported files, with those methods of a store that the tables need."""
-
-    lines: dict[str, Line]  # key -> cell and record
-    runs: Sequence[dict[str, Any]]  # as returned by :func:`reproduction.run.exchange.read_folder`
-    failed: dict[str, str] = field(default_factory=dict)  # key -> reason
-
-    def done(self) -> set[str]:
-        return set(self.lines)
-
-    def failures(self) -> dict[str, str]:
-        return self.failed
-
-    def records(self, keys: Iterable[str]) -> Iterator[Record]:
-        return (self.lines[key].record for key in keys if key in self.lines)
-
-    def cells(self) -> list[Cell]:
-        return [line.cell for line in self.lines.values()]
-
-
-def read_campaign(folder: Path) -> Campaign:
-    """Read a folder of exported files."""
-    lines, runs, failed = read_folder(folder)
-    return Campaign({line.cell.key: line for line in lines}, runs, failed)
 
 
 def stored_jobs(store: Store) -> list[Job]:
@@ -129,9 +100,9 @@ def _ways(requested: Sequence[Job], done: set[str]) -> Ways:
     available, _ = _available(requested)
     complete: dict[tuple[str, str, bool, str], dict[RunOptions, int]] = {}
     for job in requested:
-        if not job.target.protocols or job.options.start != plan.STARTS[0]:
+        if job.options.start != plan.STARTS[0]:
             continue
-        for suite, model, protocol in ((s, m, p) for s in job.suites for m in job.models for p in job.protocols):
+        for suite, model, protocol in product(job.suites, job.models, job.protocols):
             members, steps = _members(suite, available, job.target), plan.steps_for(job.target, job.options, model)
             models = (model,) if model in MODELS else MODELS[:1]  # a target's own kind of cells needs no model
             way = RunOptions(job.splits, steps, models=models, recipe=plan.recipe_for(job.options, model, protocol))
@@ -156,10 +127,10 @@ def _jobs(target: Target, model: str, requested: Sequence[Job], ways: Ways) -> I
         yield Job(target, (), RunOptions(), (), ())
         return
     available, missing = _available(requested, model)
-    suites = [suite for suite in target.suites if any(place == suite for place, _ in available)]
+    suites = tuple(suite for suite in target.suites if any(place == suite for place, _ in available))
     groups: dict[tuple[RunOptions, tuple[str, ...]], tuple[str, ...]] = {}
     if not target.protocols and suites:
-        groups[RunOptions(), tuple(suites)] = ()
+        groups[RunOptions(), suites] = ()
     for protocol in target.protocols:  # protocols run with the same options on the same suites share a job
         alike: dict[RunOptions, tuple[str, ...]] = {}
         for suite in suites:
@@ -169,40 +140,32 @@ def _jobs(target: Target, model: str, requested: Sequence[Job], ways: Ways) -> I
             groups[group] = (*groups.get(group, ()), protocol)
     for (way, together), protocols in groups.items():
         sizes = tuple(size for suite in together for size in _members(suite, available, target))
-        holes = (
-            tuple(hole for suite in together for (place, _), hole in missing.items() if place == suite)
-            if not target.simulations
-            else ()
-        )
+        found = () if target.simulations else together
+        holes = tuple(hole for suite in found for (place, _), hole in missing.items() if place == suite)
         yield Job(target, together, replace(way, protocols=protocols or None), sizes, holes)
 
 
 def coverage(jobs: Sequence[Job], campaign: Campaign) -> list[Row]:
     """Count planned and finished data sets and cells for each (suite, protocol, model, what), and list missing sets."""
-    done = campaign.done()
     rows: dict[tuple[str, ...], Row] = {}
     for job in jobs:
-        cells = job.cells()
-        for suite in job.suites if job.target.protocols else ():
-            for protocol in job.protocols:
-                mine = [cell for cell in cells if (cell.suite, cell.protocol) == (suite, protocol)]
-                left = {cell.dataset for cell in mine if cell.key not in done}
-                names = list(dict.fromkeys(cell.dataset for cell in mine))
-                model, what = job.models[0], "simulations" if job.target.simulations else "tables"
-                rows[suite, protocol, model, what] = {
-                    "suite": suite, "what": what, "protocol": protocol, "model": model, "splits": job.splits,
-                    "steps": plan.steps_for(job.target, job.options, model), "starts": _starts(job, model, protocol),
-                    "sets": len(SUITES.get(suite, names)) if what == "tables" else len(names),
-                    "sets_at_hand": len(names), "sets_complete": len(names) - len(left), "cells": len(mine),
-                    "cells_done": sum(cell.key in done for cell in mine),
-                    "missing": [name for name in names if name in left],
-                }  # fmt: skip
+        cells, model = job.cells(), job.models[0]
+        what = "simulations" if job.target.simulations else "tables"
+        for suite, protocol in product(job.suites, job.protocols):
+            mine = [cell for cell in cells if (cell.suite, cell.protocol) == (suite, protocol)]
+            left = {cell.dataset for cell in mine if cell.key not in campaign.lines}
+            names = list(dict.fromkeys(cell.dataset for cell in mine))
+            each = plan.recipe_for(job.options, model, protocol) >= plan.NEW_STARTS
+            starts = "" if model != "network" else "a new one for each setting" if each else "one for all settings"
+            rows[suite, protocol, model, what] = {
+                "suite": suite, "what": what, "protocol": protocol, "model": model, "splits": job.splits,
+                "steps": plan.steps_for(job.target, job.options, model), "starts": starts,
+                "sets": len(SUITES.get(suite, names)) if what == "tables" else len(names), "sets_at_hand": len(names),
+                "sets_complete": len(names) - len(left), "cells": len(mine),
+                "cells_done": sum(cell.key in campaign.lines for cell in mine),
+                "missing": [name for name in names if name in left],
+            }  # fmt: skip
     return list(rows.values())
-
-
-def _starts(job: Job, model: str, protocol: str) -> str:
-    each = plan.recipe_for(job.options, model, protocol) >= plan.NEW_STARTS
-    return "" if model != "network" else "a new one for each setting" if each else "one for all settings"
 
 
 def costs(campaign: Campaign) -> list[Row]:

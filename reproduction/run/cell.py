@@ -21,15 +21,11 @@ from reproduction.protocol import load_dataset
 from reproduction.protocol.baselines import sklearn_baselines
 from reproduction.protocol.beyond import STUDIES, whole
 from reproduction.protocol.dataset import PARTS, Dataset, Division
-from reproduction.protocol.grid import ALPHAS, EQUAL_STARTS, grid as grid_of, k_grid, rows_of, score_linear
+from reproduction.protocol.grid import ALPHAS, EQUAL_STARTS, grid, k_grid, rows_of, score_linear
 from reproduction.protocol.plan import NETWORK_RATES, NEW_STARTS, Cell, rng_for
 from reproduction.protocol.protocol import get_protocol
-from reproduction.protocol.published import LOSSES, METHODS
 
 from .record import Record
-
-#: Every (loss, method, k, alpha) of the paper's grid for n training rows.
-grid = partial(grid_of, methods=METHODS, losses=LOSSES)
 
 
 def divide(data: Dataset, cell: Cell) -> Division:

@@ -14,11 +14,12 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from closecall._names import Array, lookup
+from closecall._names import Array
 from closecall.report.text import no_formula
 from reproduction.protocol.beyond import STUDIES
 from reproduction.protocol.dataset import PARTS
@@ -50,15 +51,12 @@ def kind_of(cell: Cell) -> str:
     return "network-starts" if cell.model == "network" and cell.recipe >= NEW_STARTS else cell.model
 
 
+@cache
 def header_of(kind: str) -> tuple[str, ...]:
     chosen = (f"{loss or 'own'}.{method}.{name}" for loss, method in _PLACES[kind] for name in _CHOSEN)
     return (*_CELL, *_FACTS, *chosen)
 
 
-#: The kinds of cells with each header.
-_HEADERS: dict[tuple[str, ...], tuple[str, ...]] = {
-    header_of(kind): tuple(other for other in _PLACES if _PLACES[other] == _PLACES[kind]) for kind in _PLACES
-}
 HEADER = header_of(MODELS[0])
 
 
@@ -76,7 +74,7 @@ class Line:
 
 
 def spell(text: str) -> str:
-    r"""Encode a text on one line so that a spreadsheet treats it as text; :func:`unspell` reverses the encoding.
+    r"""Encode a text on one line, as text for a spreadsheet; :func:`unspell` reverses the encoding.
 
     Examples
     --------
@@ -99,11 +97,11 @@ def unspell(text: str) -> str:
     return found
 
 
-def to_text(lines: Iterable[Line]) -> str:
+def to_text(lines: Sequence[Line]) -> str:
     """Return cells of one kind as CSV, in the order given."""
-    buffer, lines = io.StringIO(), list(lines)
-    header = header_of(kind_of(lines[0].cell)) if lines else HEADER
-    csv.writer(buffer, lineterminator="\n").writerows([header, *map(_write, lines)])
+    buffer = io.StringIO()
+    rows = [header_of(kind_of(lines[0].cell)), *map(_write, lines)]
+    csv.writer(buffer, lineterminator="\n").writerows(rows)
     return buffer.getvalue()
 
 
@@ -130,39 +128,30 @@ def from_text(text: str, runs: int) -> Iterator[Line]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = tuple(next(reader, ()))
-        if header not in _HEADERS:
-            raise CompactError("line 1: this is not the header of a file of cells")
         for values in reader:
-            if len(values) != len(header):
-                raise CompactError(f"line {reader.line_num}: {len(values)} values, not {len(header)}")
-            try:
-                yield _read(dict(zip(header, values, strict=True)), runs, _HEADERS[header])
-            except (ValueError, TypeError) as error:
-                raise CompactError(f"line {reader.line_num}: {error}") from None
-    except csv.Error as error:
+            line = _read(dict(zip(header, values, strict=True)))
+            if not 0 <= line.run < runs:
+                raise ValueError(f"run {line.run} of {runs}")
+            yield line
+    except (LookupError, TypeError, ValueError, csv.Error) as error:
         raise CompactError(f"line {reader.line_num}: {error}") from None
 
 
-def _read(values: dict[str, str], runs: int, kinds: Sequence[str]) -> Line:
+def _read(values: dict[str, str]) -> Line:
     content: dict[str, Any] = {
         field.name: unspell(values[field.name]) if field.type == "str" else int(values[field.name])
         for field in fields(Cell)
     }
     get_protocol(content["protocol"])
-    cell, run = Cell(**content), int(values["run"])
-    kind = lookup({each: each for each in kinds}, kind_of(cell), "model")
-    if not 0 <= run < runs:
-        raise ValueError(f"run {run} of {runs}")
-    rows = np.array([row for place in _PLACES[kind] if (row := _read_row(values, place))], ROW)
-    needed = [(loss, method) for loss in LOSSES for method in METHODS] if kind in MODELS else _PLACES[kind]
-    there = {(row["loss"], row["method"]) for row in rows}
-    missing = [f"{loss}.{method}" for loss, method in needed if (loss, method) not in there]
-    if missing:
-        raise ValueError(f"no chosen row for {', '.join(missing)}")
+    cell = Cell(**content)
+    if header_of(kind_of(cell)) != tuple(values):
+        raise ValueError(f"the columns are not those of the model {cell.model!r}")
+    rows = np.array([row for place in _PLACES[kind_of(cell)] if (row := _read_row(values, place))], ROW)
     train, validation, test = (int(values[f"{part}_size"]) for part in PARTS)
     features, seconds, sizes = int(values["features"]), float(values["seconds"]), (train, validation, test)
     notes = tuple(map(str, json.loads(unspell(values["notes"]) or "[]")))
-    return Line(cell, Record(cell.key, "done", rows, sizes, features, seconds, notes=notes, compact=True), run)
+    record = Record(cell.key, "done", rows, sizes, features, seconds, notes=notes, compact=True)
+    return Line(cell, record, int(values["run"]))
 
 
 def _read_row(values: dict[str, str], place: tuple[str, str]) -> tuple[object, ...]:

@@ -2,8 +2,7 @@
 
 An engine is a function ``engine(tasks, work) -> iterator of Happening``. ``work(cell) -> Record`` runs in a worker
 process with one BLAS thread; an exception becomes a failed record. A worker that dies affects only its own cell, which
-runs again and is recorded as failed once it has killed ``ATTEMPTS`` workers. If a Dask scheduler disappears, the engine
-waits for it and resubmits the unfinished cells.
+runs again and is recorded as failed once it has killed ``ATTEMPTS`` workers.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import os
 import queue
 import signal
 import threading
-import time
 import traceback
 import uuid
 from collections import Counter, deque
@@ -32,8 +30,8 @@ from .record import Record
 
 #: How many workers a cell may kill before it counts as failed.
 ATTEMPTS = 3
-#: Seconds to wait for a scheduler that has disappeared, and for the first answer of one.
-PATIENCE, FIRST_SIGN = 600.0, 30.0
+#: Seconds to wait for a scheduler.
+TIMEOUT = 30.0
 #: Cells submitted to a Dask scheduler at a time: more than the cores of any cluster, few enough for its memory; and
 #: how many are submitted together.
 WINDOW, BATCH = 1000, 50
@@ -53,7 +51,6 @@ class Happening:
     kind: str
     task: Task
     record: Record | None = None
-    detail: str = ""
 
 
 Engine = Callable[[Sequence[Task], Work], Generator[Happening, None, None]]
@@ -123,17 +120,6 @@ class _Worker:
         theirs.close()
         self.task: Task | None = None
 
-    def give(self, task: Task) -> None:
-        self.task = task
-        with contextlib.suppress(OSError):  # a dead worker is noticed when its reply is read
-            self.connection.send(task.cell)
-
-    def take(self) -> Record | None:
-        """Return the record, or None if the worker is dead."""
-        with contextlib.suppress(EOFError, OSError):
-            return self.connection.recv()
-        return None
-
     def end(self) -> None:
         self.process.terminate()
         self.process.join()
@@ -151,40 +137,42 @@ class Local:
         pool: list[_Worker] = []
         try:
             while todo or any(worker.task for worker in pool):
-                while todo and len(pool) < self.workers:
-                    try:
-                        pool.append(_Worker(work))
-                    except OSError as error:  # without room for another process, continue with the existing ones
-                        if not pool:
-                            raise EngineError(f"cannot start a worker ({error}); use fewer --workers") from error
-                        break
+                self._fill(pool, len(todo), work)
                 for worker in pool:
                     if worker.task is None and todo:
-                        task = todo.popleft()
-                        yield Happening("started", task)
-                        worker.give(task)
-                busy = {worker.connection: worker for worker in pool if worker.task}
-                for connection in wait(list(busy)):
-                    yield self._hear(busy[connection], pool, todo, losses)  # type: ignore[index]
+                        worker.task = todo.popleft()
+                        yield Happening("started", worker.task)
+                        with contextlib.suppress(OSError):  # a dead worker is noticed when its reply is read
+                            worker.connection.send(worker.task.cell)
+                busy = {worker.connection: (worker, worker.task) for worker in pool if worker.task}
+                for worker, task in (busy[connection] for connection in wait(list(busy))):  # type: ignore[index]
+                    worker.task, record = None, None
+                    with contextlib.suppress(EOFError, OSError):  # the worker is dead
+                        record = worker.connection.recv()
+                    if record is None:
+                        pool.remove(worker)
+                        worker.end()
+                        losses[task.cell.key] += 1
+                        if losses[task.cell.key] < ATTEMPTS:
+                            todo.append(task)  # after all others
+                            yield Happening("lost", task)
+                            continue
+                        record = _killed(task.cell, f"exit code {worker.process.exitcode}")
+                    yield Happening("finished", task, record)
         finally:
             for worker in pool:
                 worker.end()
 
-    @staticmethod
-    def _hear(worker: _Worker, pool: list[_Worker], todo: deque[Task], losses: Counter[str]) -> Happening:
-        task, record = worker.task, worker.take()
-        if task is None:
-            raise RuntimeError("a worker without a task sent a message")
-        if record is not None:
-            worker.task = None
-            return Happening("finished", task, record)
-        pool.remove(worker)
-        worker.end()
-        losses[task.cell.key] += 1
-        if losses[task.cell.key] < ATTEMPTS:
-            todo.append(task)  # after all others
-            return Happening("lost", task)
-        return Happening("finished", task, _killed(task.cell, f"exit code {worker.process.exitcode}"))
+    def _fill(self, pool: list[_Worker], todo: int, work: Work) -> None:
+        """Start as many workers as are needed; without room for another process, the existing ones must suffice."""
+        idle = sum(worker.task is None for worker in pool)
+        for _ in range(min(self.workers - len(pool), todo - idle)):
+            try:
+                pool.append(_Worker(work))
+            except OSError as error:
+                if not pool:
+                    raise EngineError(f"cannot start a worker ({error}); use fewer --workers") from error
+                return
 
 
 @dataclass(frozen=True)
@@ -201,96 +189,57 @@ class Dask:
             import distributed
         except ImportError as error:
             raise ImportError("running on Dask needs the package distributed: pip install 'closecall[dask]'") from error
-        todo, patience = {task.cell.key: task for task in tasks}, FIRST_SIGN
-        while todo:
-            with _connect(distributed, self.address, patience) as client, contextlib.suppress(_SchedulerGone):
-                for happening in _stream(distributed, client, list(todo.values()), work):
-                    if happening.kind == "finished":
-                        del todo[happening.task.cell.key]
-                    yield happening
-            if todo:
-                patience = PATIENCE
-                detail = f"lost the Dask scheduler with {len(todo)} cells unfinished; waiting for it to return"
-                yield Happening("lost", next(iter(todo.values())), detail=detail)
-
-
-class _SchedulerGone(Exception):
-    """The error raised if the connection to the scheduler and all its tasks are lost."""
-
-
-def _connect(distributed: Any, where: str, patience: float) -> Any:
-    end = time.monotonic() + patience
-    while True:
         try:
-            return distributed.Client(where, timeout=min(patience, 10))
+            client = distributed.Client(self.address, timeout=TIMEOUT)
         except OSError as error:
-            if time.monotonic() > end:
-                why = f"no Dask scheduler answers at {where} ({error})"
-                raise EngineError(f"{why}; start it, or leave --scheduler out; {_RESUMES}") from error
-            time.sleep(1)
+            why = f"no Dask scheduler answers at {self.address} ({error})"
+            raise EngineError(f"{why}; start it, or leave --scheduler out; {_RESUMES}") from error
+        suspects: list[Task] = []
+        with client:
+            for task, found in _submit(client, tasks, work):
+                if isinstance(found, Record):
+                    yield Happening("finished", task, found)
+                else:
+                    suspects.append(task)
+                    yield Happening("lost", task)
+            # Dask blames every task queued on a dead worker. If each runs alone, only the guilty one fails again.
+            for suspect in suspects:
+                for task, found in _submit(client, [suspect], work):
+                    if isinstance(found, distributed.KilledWorker):
+                        found = _killed(task.cell, "on Dask, even when the cell ran alone")
+                    elif not isinstance(found, Record):
+                        found = Record(task.cell.key, "failed", error=f"on Dask: {type(found).__name__}: {found}")
+                    yield Happening("finished", task, found)
 
 
-def _stream(distributed: Any, client: Any, tasks: Sequence[Task], work: Work) -> Iterator[Happening]:
-    suspects: list[Task] = []
-    for task, found in _submit(distributed, client, tasks, work):
-        if isinstance(found, Record):
-            yield Happening("finished", task, found)
-        else:
-            suspects.append(task)
-            yield Happening("lost", task)
-    # Dask blames every task that was queued on a dead worker. If each runs alone, only the guilty one fails again.
-    for suspect in suspects:
-        for task, found in _submit(distributed, client, [suspect], work):
-            if isinstance(found, distributed.KilledWorker):
-                found = _killed(task.cell, "on Dask, even when the cell ran alone")
-            elif not isinstance(found, Record):
-                found = Record(task.cell.key, "failed", error=f"on Dask: {type(found).__name__}: {found}")
-            yield Happening("finished", task, found)
-
-
-def _submit(
-    distributed: Any, client: Any, tasks: Sequence[Task], work: Work
-) -> Iterator[tuple[Task, Record | Exception]]:
+def _submit(client: Any, tasks: Sequence[Task], work: Work) -> Iterator[tuple[Task, Record | Exception]]:
     """Yield records as they arrive, and an exception for a task that Dask could not finish."""
-    run = uuid.uuid4().hex  # a scheduler remembers keys that failed; a new run needs its own
+    run = uuid.uuid4().hex  # a scheduler remembers keys that failed, so a new run needs its own
     ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
     futures: dict[Any, Task] = {}
     places = iter(range(0, len(tasks), BATCH))
     while True:
+        while len(futures) <= WINDOW - BATCH and (place := next(places, None)) is not None:
+            # In batches, because a scheduler never frees all memory of a graph; largest tasks first.
+            batch = tasks[place : place + BATCH]
+            keys = [f"closecall-{run}-{task.cell.key}" for task in batch]
+            on_dask = functools.partial(_on_dask, work, closecall.__version__)
+            given = client.map(on_dask, [task.cell for task in batch], key=keys, priority=-place)
+            futures.update(zip(given, batch, strict=True))
+            for future in given:
+                future.add_done_callback(ready.put)
+        if not futures:
+            return
+        future = _next(ready, client)
         try:
-            while len(futures) <= WINDOW - BATCH and (place := next(places, None)) is not None:
-                # In batches, because a scheduler never frees all memory of a graph; largest tasks first.
-                batch = tasks[place : place + BATCH]
-                keys = [f"closecall-{run}-{task.cell.key}" for task in batch]
-                cells = [task.cell for task in batch]
-                on_dask = functools.partial(_on_dask, work, closecall.__version__)
-                given = client.map(on_dask, cells, key=keys, priority=-place)
-                futures.update(zip(given, batch, strict=True))
-                for future in given:
-                    future.add_done_callback(ready.put)
-            if not futures:
-                return
-            future = _next(ready, client)
-            found: Record | Exception = future.result()
-        except _SchedulerGone:
-            raise
-        except distributed.client.FutureCancelledError as error:
-            raise _SchedulerGone from error
+            found: Record | Exception = future.result(timeout=TIMEOUT)
         except Exception as error:
-            if not isinstance(error, distributed.KilledWorker) and _ends(client):
-                raise _SchedulerGone from error
+            if future.status in ("cancelled", "lost", "pending") or client.status != "running":
+                raise _lost() from error
             found = error
         yield futures.pop(future), found
         future.release()
         _forget_names()
-
-
-def _ends(client: Any, seconds: float = 2.0) -> bool:
-    """Return whether the connection is lost; sometimes the first sign is a result that cannot be fetched."""
-    end = time.monotonic() + seconds
-    while client.status == "running" and time.monotonic() < end:
-        time.sleep(0.05)
-    return bool(client.status != "running")
 
 
 def _next(ready: queue.SimpleQueue[Any], client: Any) -> Any:
@@ -299,4 +248,8 @@ def _next(ready: queue.SimpleQueue[Any], client: Any) -> Any:
         with contextlib.suppress(queue.Empty):
             return ready.get(timeout=2)
         if client.status != "running":
-            raise _SchedulerGone
+            raise _lost()
+
+
+def _lost() -> EngineError:
+    return EngineError(f"the connection to the Dask scheduler is lost; start it again; {_RESUMES}")

@@ -1,4 +1,4 @@
-"""Export and import of stores as folders of compact files, so that finished cells can be shared and need not run again.
+"""Export and import of stores as folders of compact files, to share finished cells.
 
 A folder holds files of cells (``*.csv.gz``, see :mod:`reproduction.run.compact`) and ``runs.json``: the requests, where
 they ran, the available data sets, and the number of cells in each file. The same store always gives the same bytes.
@@ -10,15 +10,17 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from closecall._budget import Budget, BudgetError
+from closecall._budget import Budget
 from reproduction.protocol.files import write_whole
 
 from .compact import CompactError, Line, from_text, in_files, to_text
 from .jobs import from_json
+from .record import Record
 from .store import Store
 
 FORMAT = 1
@@ -26,6 +28,8 @@ RUNS = "runs.json"
 #: Options that concern the machine, not the result.
 _LOCAL = ("--out", "--data-dir", "--scheduler")
 Run = dict[str, Any]
+#: The fields of a run in an exported folder, next to its jobs.
+_PUBLIC = ("started", "finished", "arguments", "environment")
 
 
 def command_line(arguments: Sequence[str]) -> list[str]:
@@ -65,10 +69,10 @@ def export_store(store: Store, folder: Path) -> list[Path]:
     place = {run: i for i, entry in enumerate(runs) for run in entry["ids"]}
     written = store.written_by()
     cells = [cell for cell in store.cells() if cell.key in written]
-    lost = sum(line.cell.key not in written for line in read_folder(folder)[0]) if (folder / RUNS).exists() else 0
+    lost = read_folder(folder).done() - set(written) if (folder / RUNS).exists() else ()
     if lost:
         raise ValueError(
-            f"{folder} contains {lost} cells that this store does not have; run `closecall import {folder}` first, or "
+            f"{folder} contains {len(lost)} cells that this store does not have; run `closecall import {folder}`, or "
             "choose another folder"
         )
     records = store.records(cell.key for cell in cells)
@@ -98,13 +102,11 @@ def _public_runs(store: Store) -> list[Run]:
         entry = found.setdefault(json.dumps(public, sort_keys=True), empty)
         entry["finished"] = request.get("finished", run["finished"]) or entry["finished"]
         entry["ids"].append(run["id"])
-        entry["jobs"] += [job for job in map(_public_job, request.get("jobs", [])) if job not in entry["jobs"]]
+        for job in request.get("jobs", []):
+            holes = [{**hole, "why": without_folders(str(hole["why"]))} for hole in job["holes"]]
+            if (public_job := {**job, "holes": holes}) not in entry["jobs"]:
+                entry["jobs"].append(public_job)
     return sorted(found.values(), key=lambda entry: (entry["started"], json.dumps(entry["arguments"])))
-
-
-def _public_job(content: dict[str, Any]) -> dict[str, Any]:
-    holes = [{**hole, "why": without_folders(str(hole["why"]))} for hole in content["holes"]]
-    return dict(json.loads(json.dumps({**content, "holes": holes})))  # tuples become lists
 
 
 def _runs_text(runs: Sequence[Run], counts: dict[str, int], failures: dict[str, str]) -> str:
@@ -114,21 +116,36 @@ def _runs_text(runs: Sequence[Run], counts: dict[str, int], failures: dict[str, 
     def point(kind: str, content: Any) -> int:
         return shared[kind].setdefault(json.dumps(content, sort_keys=True), len(shared[kind]))
 
-    entries = []
-    for run in runs:
-        jobs = [
-            point("jobs", {**job, **{kind: [point(kind, each) for each in job[kind]] for kind in ("sizes", "holes")}})
-            for job in run["jobs"]
-        ]
-        entries.append({**{name: value for name, value in run.items() if name != "ids"}, "jobs": jobs})
+    def pointed(job: dict[str, Any]) -> int:
+        return point("jobs", job | {kind: [point(kind, each) for each in job[kind]] for kind in ("sizes", "holes")})
+
+    entries = [{**{name: run[name] for name in _PUBLIC}, "jobs": list(map(pointed, run["jobs"]))} for run in runs]
     tables = {kind: [json.loads(text) for text in texts] for kind, texts in shared.items()}
     content = {"format": FORMAT, "files": counts, "failures": failures, "runs": entries, **tables}
-    # One line for each entry, so that a diff shows only what a new run adds.
+    # With one line for each entry, a diff shows only what a new run adds.
     return json.dumps(content, sort_keys=True, indent=1) + "\n"
 
 
-def read_folder(folder: Path) -> tuple[list[Line], list[Run], dict[str, str]]:
-    """Return the finished cells, the runs, and reasons for failed cells (by key); damage raises ``CompactError``."""
+@dataclass(frozen=True)
+class Campaign:
+    """The finished cells, runs and failures of a folder of exported files, with the methods of a store for tables."""
+
+    lines: dict[str, Line]  # by key
+    runs: list[Run]
+    failed: dict[str, str]  # key -> reason
+
+    def done(self) -> set[str]:
+        return set(self.lines)
+
+    def failures(self) -> dict[str, str]:
+        return self.failed
+
+    def records(self, keys: Iterable[str]) -> Iterator[Record]:
+        return (self.lines[key].record for key in keys if key in self.lines)
+
+
+def read_folder(folder: Path) -> Campaign:
+    """Read a folder of exported files; damage raises ``CompactError``."""
     budget = Budget()
     try:
         with (folder / RUNS).open("rb") as file:
@@ -140,23 +157,16 @@ def read_folder(folder: Path) -> tuple[list[Line], list[Run], dict[str, str]]:
         raise CompactError(f"{folder} has no {RUNS}: `closecall export` did not write this folder") from None
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise CompactError(f"{folder / RUNS}: {type(error).__name__}: {error}") from None
-    lines: dict[str, Line] = {}
-    for name, count in sorted(files.items()):
-        for line in _read_file(folder / name, count, len(runs), budget):
-            if line.cell.key in lines:
-                raise CompactError(f"{folder / name}: {line.cell.dataset} split {line.cell.split} appears twice")
-            lines[line.cell.key] = line
-    return list(lines.values()), runs, failures
+    lines = [line for name, count in sorted(files.items()) for line in _read_file(folder / name, count, runs, budget)]
+    return Campaign({line.cell.key: line for line in lines}, runs, failures)
 
 
-def _read_file(path: Path, count: object, runs: int, budget: Budget) -> list[Line]:
+def _read_file(path: Path, count: object, runs: list[Run], budget: Budget) -> list[Line]:
     try:
         with gzip.open(path) as file:
-            found = list(from_text(str(budget.read(file), "utf-8"), runs))
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, BudgetError) as error:
-        raise CompactError(f"{path} cannot be read: {error}") from None
-    except CompactError as error:
-        raise CompactError(f"{path}, {error}") from None
+            found = list(from_text(str(budget.read(file), "utf-8"), len(runs)))
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise CompactError(f"{path}: {error}") from None
     if len(found) != count:
         raise CompactError(f"{path} has {len(found)} cells, not {count} as in {RUNS}")
     return found
@@ -170,8 +180,9 @@ def _read_runs(content: dict[str, Any]) -> list[Run]:
     for job in content["jobs"]:
         whole = {**job, **{kind: [content[kind][place] for place in job[kind]] for kind in ("sizes", "holes")}}
         jobs.append(from_json(whole).as_json())  # rejects everything but jobs
-    kept = ("started", "finished", "arguments", "environment")
-    return [{**{name: run[name] for name in kept}, "jobs": [jobs[i] for i in run["jobs"]]} for run in content["runs"]]
+    return [
+        {**{name: run[name] for name in _PUBLIC}, "jobs": [jobs[i] for i in run["jobs"]]} for run in content["runs"]
+    ]
 
 
 def import_folder(folder: Path, store: Store) -> tuple[int, int]:
@@ -179,12 +190,11 @@ def import_folder(folder: Path, store: Store) -> tuple[int, int]:
 
     Cells already finished in the store stay as they are, whether compact or complete; failed ones are replaced.
     """
-    lines, runs, _ = read_folder(folder)
-    done = store.done()
-    new = [line for line in lines if line.cell.key not in done]
+    found, done = read_folder(folder), store.done()
+    new = [line for key, line in found.lines.items() if key not in done]
     known = {_identity(run) for run in _public_runs(store)}
     with store.transaction():
-        for place, run in enumerate(runs):
+        for place, run in enumerate(found.runs):
             mine = [line for line in new if line.run == place]
             if not mine and _identity(run) in known:
                 continue
@@ -193,7 +203,7 @@ def import_folder(folder: Path, store: Store) -> tuple[int, int]:
             for line in mine:
                 store.add(line.cell, line.record)
             store.finish_run()
-    return len(new), len(lines) - len(new)
+    return len(new), len(found.lines) - len(new)
 
 
 def _identity(run: Run) -> str:

@@ -65,15 +65,9 @@ class Job:
         return (f"{self.splits} splits", steps, *words)
 
     def contains(self, other: Job) -> bool:
-        """Return whether this job contains every cell of another job with its name."""
-        steps, start = self.described()[1], self.options.start
-        return (
-            (self.name, steps, start) == (other.name, other.described()[1], other.options.start)
-            and self.splits >= other.splits
-            and {*self.protocols}.issuperset(other.protocols)
-            and {*self.models}.issuperset(other.models)
-            and {*self.sizes}.issuperset(other.sizes)
-        )
+        """Return whether this job contains every data set and cell of another job with its name."""
+        mine, theirs = ({cell.key for cell in job.cells()} for job in (self, other))
+        return self.name == other.name and {*self.sizes}.issuperset(other.sizes) and mine >= theirs
 
     def united(self, other: Job) -> Job:
         """Return this job, extended by the data sets that only an earlier job has."""
@@ -88,7 +82,7 @@ class Job:
         return {cell.dataset for cell in self.cells() if cell.key not in done}
 
     def as_json(self) -> dict[str, Any]:
-        """Return the content for :func:`from_json`, so that a report does not need the data."""
+        """Return the content for :func:`from_json`; with it, a report does not need the data."""
         sizes, holes = ([asdict(each) for each in found] for found in (self.sizes, self.holes))
         named = {"target": self.target.name, "suites": self.suites, "options": asdict(self.options)}
         return {**named, "sizes": sizes, "holes": holes}
@@ -118,7 +112,7 @@ def from_json(content: dict[str, Any]) -> Job:
 
 def prepare(
     targets: Iterable[str], options: RunOptions, *, suite: str | None = None, only: Sequence[str] = (),
-    data_dir: str | None = None, download: bool = True, tell: Callable[[str], None] = lambda name: None,
+    download: bool = True, tell: Callable[[str], None] = lambda name: None,
 ) -> list[Job]:  # fmt: skip
     """Find the data sets of the targets, download missing ones if ``download`` is true, and checksum them.
 
@@ -140,7 +134,7 @@ def prepare(
         for member in members:
             if member not in found:
                 tell(member[0])
-                found[member] = _measure(*member, data_dir, download)
+                found[member] = _measure(*member, download)
         mine = [found[member] for member in members]
         sizes = tuple(each for each in mine if isinstance(each, Size))
         jobs.append(Job(target, suites, options, sizes, tuple(each for each in mine if isinstance(each, Hole))))
@@ -159,9 +153,9 @@ def _restrict(members: list[tuple[str, str]], target: Target, only: Sequence[str
     return chosen + [(name, members[0][1]) for name in added]
 
 
-def _measure(name: str, suite: str, data_dir: str | None, download: bool) -> Size | Hole:
+def _measure(name: str, suite: str, download: bool) -> Size | Hole:
     try:
-        data = load_dataset(name, data_dir, download=download)
+        data = load_dataset(name, download=download)
         positives = int((data.signs() > 0).sum())
     except DataError as error:
         return Hole(name, str(error))

@@ -1,18 +1,25 @@
-"""The driver, which runs the cells that are not in the store, stores their records and yields progress events."""
+"""The driver, which runs the cells that are not in the store, stores their records and yields progress events.
+
+Every run is stored with the environment of its computation.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
+import platform
+import subprocess
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from reproduction.protocol.plan import Cell, Task
 
 from .engines import Engine, Work
-from .environment import environment
 from .store import Store
 
 
@@ -35,28 +42,6 @@ class Event:
         return json.dumps(asdict(self))
 
 
-class _Progress:
-    """The counts, and the remaining time as predicted from the costs."""
-
-    def __init__(self, tasks: Sequence[Task], todo: Sequence[Task]) -> None:
-        self.total = len(tasks)
-        self.cost = sum(task.cost for task in tasks) or 1.0
-        self.left = sum(task.cost for task in todo)
-        self.at_start = self.left
-        self.done, self.failed = len(tasks) - len(todo), 0
-        self.began = time.monotonic()
-
-    def event(self, kind: str, cell: Cell | None = None, detail: str = "", seconds: float = 0.0) -> Event:
-        spent, finished = time.monotonic() - self.began, self.at_start - self.left
-        eta = spent * self.left / finished if finished > 0 else None
-        fraction = 1 - self.left / self.cost if self.total else 1.0
-        return Event(kind, cell, detail, self.done, self.failed, self.total, fraction, eta, seconds)
-
-    def finish(self, task: Task, ok: bool) -> None:
-        self.left -= task.cost
-        self.done, self.failed = self.done + ok, self.failed + (not ok)
-
-
 def drive(
     tasks: Sequence[Task], store: Store, engine: Engine, work: Work, request: dict[str, Any]
 ) -> Generator[Event, None, None]:
@@ -65,22 +50,60 @@ def drive(
     Failed cells of earlier runs are tried again; a cell requested twice runs once. ``work`` must be picklable; the
     request is stored with the run.
     """
-    unique = list({task.cell.key: task for task in tasks}.values())
-    finished = store.done()
-    todo = [task for task in unique if task.cell.key not in finished]
-    progress = _Progress(unique, todo)
-    yield progress.event("planned")
+    unique, finished, began = {task.cell.key: task for task in tasks}, store.done(), time.monotonic()
+    todo = [task for key, task in unique.items() if key not in finished]
+    cost = sum(task.cost for task in unique.values()) or 1.0
+    planned = left = sum(task.cost for task in todo)
+    done, failed = len(unique) - len(todo), 0
+
+    def event(kind: str, cell: Cell | None = None, detail: str = "", seconds: float = 0.0) -> Event:
+        eta = (time.monotonic() - began) * left / (planned - left) if planned > left else None
+        fraction = 1 - left / cost if unique else 1.0
+        return Event(kind, cell, detail, done, failed, len(unique), fraction, eta, seconds)
+
+    yield event("planned")
     store.begin_run(request, environment())
     # Closed explicitly: an interrupted driver ends its workers before it ends itself.
     with contextlib.closing(engine(todo, work)) as happenings:
         for happening in happenings:
             task, record = happening.task, happening.record
             if record is None:
-                yield progress.event(happening.kind, task.cell, happening.detail)
+                yield event(happening.kind, task.cell)
                 continue
             store.add(task.cell, record)
             ok = record.status == "done"
-            progress.finish(task, ok)
-            yield progress.event("done" if ok else "failed", task.cell, record.error, record.seconds)
+            left, done, failed = left - task.cost, done + ok, failed + (not ok)
+            yield event("done" if ok else "failed", task.cell, record.error, record.seconds)
     store.finish_run()
-    yield progress.event("finished")
+    yield event("finished")
+
+
+_PACKAGES = ("closecall", "numpy", "scipy", "scikit-learn", "torch", "pandas", "distributed")
+
+
+def environment() -> dict[str, Any]:
+    """Return the versions, cores, BLAS, kind of kernel and git revision, which are stored with every run."""
+    from threadpoolctl import threadpool_info
+
+    from closecall.solvers.compiled import LIBRARY
+
+    installed = {each.name.lower(): each.version for each in metadata.distributions() if each.name}
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "packages": {name: installed.get(name) for name in _PACKAGES},
+        "blas": sorted({f"{pool['internal_api']} {pool.get('version') or ''}".strip() for pool in threadpool_info()}),
+        "kernel": "compiled" if LIBRARY else "NumPy",
+        "revision": _revision(),
+    }
+
+
+def _revision() -> str | None:
+    """Return the git revision of the source, with a plus if files differ from it; None outside a clone."""
+    describe = ["describe", "--always", "--dirty=+", "--abbrev=40", "--exclude=*"]
+    try:
+        git = ["git", "-C", str(Path(__file__).parent), *describe]
+        return subprocess.run(git, check=True, capture_output=True, text=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None

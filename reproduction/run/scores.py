@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -42,16 +41,6 @@ def title(dataset: str) -> str:
     except DataError:  # an unknown name can still be shown
         return dataset
     return OPENML100[int(rest)][1] if source == "openml100" and rest.isdigit() else rest
-
-
-class Results(Protocol):
-    """A source of finished records: a store, or the files exported from one."""
-
-    def done(self) -> set[str]: ...
-
-    def failures(self) -> dict[str, str]: ...
-
-    def records(self, keys: Iterable[str]) -> Iterator[Record]: ...
 
 
 @dataclass(frozen=True)
@@ -124,11 +113,8 @@ class Scores:
 class Archive:
     """Finished results; each record is unpacked once, and scores of the same cells are gathered only once."""
 
-    def __init__(self, results: Results) -> None:
+    def __init__(self, results: Any) -> None:  # a Store, or the Campaign exported from one
         self.results, self.done, self.failures = results, results.done(), results.failures()
-        #: Only a store keeps results that have no cells.
-        self.kept: Callable[[str, int], Any] | None = getattr(results, "kept", None)
-        self.understood: Callable[[], AbstractContextManager[None]] = getattr(results, "understood", nullcontext)
         self._chosen: dict[str, Record] = {}
         self._gathered: dict[tuple[tuple[Cell, ...], tuple[Hole, ...]], list[Scores]] = {}
 

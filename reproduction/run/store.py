@@ -25,8 +25,25 @@ from closecall._signals import RunError
 from reproduction.protocol.plan import Cell, from_plain
 
 from .record import Record, pack, unpack
-from .schema import SCHEMA_VERSION, connect, upgrade, version_of
 
+_TABLES = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY, started REAL NOT NULL, finished REAL, request TEXT NOT NULL, environment TEXT NOT NULL
+) STRICT;
+CREATE TABLE records (
+    key TEXT PRIMARY KEY, run INTEGER NOT NULL REFERENCES runs (id), cell TEXT NOT NULL,
+    status TEXT NOT NULL CHECK (status IN ('done', 'failed')), attempts INTEGER NOT NULL DEFAULT 1,
+    error TEXT NOT NULL, notes TEXT NOT NULL, sizes TEXT NOT NULL, features INTEGER NOT NULL, seconds REAL NOT NULL,
+    written REAL NOT NULL, rows BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+"""
+#: Schema (0: an empty file) -> the statements that upgrade it to the next. Records older than digests have ''.
+_UPGRADES = (
+    tuple(filter(str.strip, _TABLES.split(";"))),
+    tuple(f"ALTER TABLE {table} ADD COLUMN digest TEXT NOT NULL DEFAULT ''" for table in ("runs", "records")),
+)
+SCHEMA_VERSION = len(_UPGRADES)
 #: SQLite's primary error codes -> what happened and what to do.
 _FAULTS = {
     sqlite3.SQLITE_FULL: "there is no room left on the disk of {path}: make room",
@@ -88,7 +105,7 @@ class Store:
             if write:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._lock = take_lock(self.path)
-            self._connection = connect(self.path, "rwc" if write else "ro")
+            self._connection = connect(self.path, "mode=rwc" if write else "mode=ro")
             self._prepare()
         except OSError as error:
             self.close()
@@ -114,28 +131,24 @@ class Store:
             self._connection.execute("PRAGMA synchronous = FULL")  # records survive a power cut, for 4 ms each
             driver = f"process {os.getpid()} on {socket.gethostname()}"
             with self.transaction():
-                upgrade(self._connection, version)
-                self._connection.execute("INSERT OR REPLACE INTO meta VALUES ('driver', ?)", [driver])
+                for statement in (each for step in _UPGRADES[version:] for each in step):
+                    self._connection.execute(statement)  # executescript would commit the transaction
+                values = [("schema", str(SCHEMA_VERSION)), ("driver", driver)]
+                self._connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
         else:
-            if version < SCHEMA_VERSION:  # a reader upgrades a copy, not the file
-                old, self._connection = self._connection, sqlite3.connect(":memory:", isolation_level=None)
-                with contextlib.closing(old):
-                    old.backup(self._connection)
-                upgrade(self._connection, version)
             self._connection.execute("PRAGMA query_only = ON")
-        self._check()
+        self._check(digests=self.write or version == SCHEMA_VERSION)
 
     def _version(self) -> int:
         """Return the schema version, checked before any other query; a driver may start with an empty file (0)."""
         try:
             found = version_of(self._connection)
-        except sqlite3.OperationalError as error:
-            wal = self.path.with_name(self.path.name + "-wal")
-            if self.write or _code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or wal.exists():
+        except sqlite3.OperationalError:
+            if self.write or self.path.with_name(self.path.name + "-wal").exists():
                 raise
             # In a read-only folder a reader cannot write its index of the WAL; without a WAL it needs none.
             self._connection.close()
-            self._connection = connect(self.path, "immutable")
+            self._connection = connect(self.path, "immutable=1")
             found = version_of(self._connection)
         if found == 0 and not self.write:
             found = "is not a closecall result store"
@@ -143,18 +156,15 @@ class Store:
             raise StoreError(f"{self.path} {found}; choose another --out, or use the version that wrote it")
         return found
 
-    def _check(self) -> None:
+    def _check(self, digests: bool) -> None:
         """Raise an error if the store was changed by anything other than closecall."""
         found = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         wrong = "" if found == ("ok",) else found[0].splitlines()[-1]
-        if not wrong:
+        if digests and not wrong:
             count = sum(bool(row[0]) and row[0] != digest(row[1:]) for query in _DIGESTED for row in self._rows(query))
             wrong = f"{count} records or runs differ from what was written" if count else ""
         if wrong:
-            raise StoreError(
-                f"the result store {self.path} is damaged ({wrong}): set it aside and run the same command again, or "
-                "try sqlite3's .recover"
-            )
+            raise StoreError(f"{_FAULTS[sqlite3.SQLITE_CORRUPT].format(path=self.path)} ({wrong})")
 
     def _rows(self, query: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
         try:
@@ -220,18 +230,6 @@ class Store:
         with self.transaction():
             self._connection.execute(_WRITE, [*values, self._run, time.time(), digest(values)])
 
-    def keep(self, name: str, steps: int, content: Any) -> None:
-        """Store results that have no cells, such as those of Figure 1."""
-        with self.transaction():
-            values = [f"solved {name} {steps}", json.dumps(content)]
-            self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
-
-    def kept(self, name: str, steps: int) -> Any:
-        """Return the value stored by :meth:`keep`, or None."""
-        found = list(self._rows("SELECT value FROM meta WHERE name = ?", [f"solved {name} {steps}"]))
-        with self.understood():
-            return json.loads(found[0][0]) if found else None
-
     def done(self) -> set[str]:
         """Return the keys of the finished cells."""
         return {key for (key,) in self._rows("SELECT key FROM records WHERE status = 'done'")}
@@ -290,6 +288,27 @@ def digest(values: Sequence[Any]) -> str:
     return hashlib.blake2b(b"".join([plain.encode(), *blobs]), digest_size=16).hexdigest()
 
 
+def connect(path: Path, how: str, timeout: float = 30) -> sqlite3.Connection:
+    """Connect to a file with an option of SQLite's addresses, such as ``mode=ro``."""
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, timeout=timeout, isolation_level=None)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    return connection
+
+
+def version_of(connection: sqlite3.Connection) -> int | str:
+    """Return the schema of a file that closecall wrote (0 if it is empty), or a description of any other file."""
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not tables:
+        return 0
+    if not {"meta", "runs", "records"} <= tables:
+        return "is not a closecall result store"
+    row = connection.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
+    stated = str(row[0]) if row else "None"
+    if stated not in map(str, range(1, SCHEMA_VERSION + 1)):
+        return f"has schema {stated[:20]}, but this version of closecall reads 1 to {SCHEMA_VERSION}"
+    return int(stated)
+
+
 def _code(error: Exception) -> int:
     # Python, not SQLite, detects text that is no longer UTF-8; that error has no code.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT if "decode" in str(error) else 0)
@@ -326,7 +345,7 @@ def take_lock(path: Path) -> sqlite3.Connection:
 
 def _holder(path: Path) -> str:
     # Between taking the lock and writing its name, the other driver has no name to read.
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(connect(path, "ro", timeout=1)) as connection:
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(connect(path, "mode=ro", timeout=1)) as connection:
         query = "SELECT value FROM meta WHERE name = 'driver'"
         found = connection.execute(query).fetchone() if isinstance(version_of(connection), int) else None
         if found and found[0]:

@@ -12,10 +12,10 @@ from closecall.objective import Problem
 from reproduction.protocol import load_dataset
 from reproduction.protocol.baselines import sklearn_baselines
 from reproduction.protocol.dataset import Dataset, Division
-from reproduction.protocol.grid import ALPHAS, BASELINES, choose, rows_of, score_linear
+from reproduction.protocol.grid import ALPHAS, BASELINES, choose, grid, rows_of, score_linear
 from reproduction.protocol.plan import STARTS, Cell, rng_for
 from reproduction.protocol.published import LOSSES, METHODS
-from reproduction.run.cell import divide, grid, run_cell
+from reproduction.run.cell import divide, run_cell
 
 
 def cell_of(data: Dataset, protocol: str, split: int = 0, **changes: object) -> Cell:

@@ -10,16 +10,16 @@ import pytest
 from reproduction.pages import agreement
 from reproduction.pages.claims import claimed_pages, fill
 from reproduction.pages.figure5 import simulation_gains, standard_error
-from reproduction.pages.findings import headline, readme_block, shortfalls
+from reproduction.pages.findings import headline, shortfalls
 from reproduction.pages.publish import MARK, write_pages
 from reproduction.protocol.grid import ROW
 from reproduction.protocol.pairs import compare
 from reproduction.protocol.plan import TARGETS, Cell, RunOptions, Size
 from reproduction.protocol.published import PAIR_TABLES
 from reproduction.protocol.stats import fraction_interval
-from reproduction.run.campaign import _best, costs, coverage, jobs_of, read_campaign
+from reproduction.run.campaign import _best, costs, coverage, jobs_of
 from reproduction.run.compact import PLACES
-from reproduction.run.exchange import export_store
+from reproduction.run.exchange import export_store, read_folder
 from reproduction.run.jobs import Job
 from reproduction.run.record import Record
 from reproduction.run.scores import Hole, Scores
@@ -62,7 +62,7 @@ def test_targets_share_cells_and_coverage_says_what_is_missing(tmp_path: Path) -
     job = job_of("table1", NAMES)
     part = job_of("table1", NAMES[1:2])  # a later run of one set must not hide the others
     left = [cell for cell in job.cells() if (cell.dataset, cell.split, cell.protocol) != ("pmlb:flare", 2, "sound")]
-    campaign = read_campaign(save(tmp_path, (job, left), (part, [])) / "cells")
+    campaign = read_folder(save(tmp_path, (job, left), (part, [])) / "cells")
     jobs = jobs_of(campaign)
     absent = {"overview", "table2", "table3", "table5", "figure5", "exact01", "sorr"}
     assert {each.target.name for each in jobs} == {*TARGETS} - absent
@@ -82,7 +82,7 @@ def test_what_one_model_left_out_for_its_size_is_no_missing_cell_of_that_model(t
     large = Hole(NAMES[2], "left out by request: rows x columns^2 is 2e+09, more than 1e+09")
     options = replace(network.options, models=("network",))
     network = replace(network, options=options, holes=(*network.holes, large))
-    campaign = read_campaign(save(tmp_path, (linear, linear.cells()), (network, network.cells()[:-1])) / "cells")
+    campaign = read_folder(save(tmp_path, (linear, linear.cells()), (network, network.cells()[:-1])) / "cells")
     jobs = {each.models[0]: each for each in jobs_of(campaign) if each.target.name == "table1"}
     assert len(jobs["linear"].sizes) == 3
     assert [hole.because for hole in jobs["network"].holes if hole.dataset == NAMES[2]] == [large.because]
@@ -94,7 +94,7 @@ def test_what_one_model_left_out_for_its_size_is_no_missing_cell_of_that_model(t
 def test_the_way_of_running_with_the_most_cells_counts(tmp_path: Path) -> None:
     full, trial = job_of("table1", NAMES), job_of("table1", NAMES, splits=5)
     trial = replace(trial, options=replace(trial.options, max_iter=10))
-    campaign = read_campaign(save(tmp_path, (full, full.cells()), (trial, trial.cells()[:4])) / "cells")
+    campaign = read_folder(save(tmp_path, (full, full.cells()), (trial, trial.cells()[:4])) / "cells")
     (job,) = [each for each in jobs_of(campaign) if each.target.name == "table1"]
     assert (job.options.splits, job.options.max_iter) == (3, 1000)
     ways = {RunOptions(5): 38, RunOptions(25): 34, RunOptions(50): 20}
@@ -209,15 +209,12 @@ cells = ["fraction .0% outcome=wins", "count d outcome=losses"]
 
 def test_numbers_in_pages_come_from_the_files(site: Path) -> None:
     page, claims = site.parent / "page.md", site.parent / "claims.toml"
-    text = "Better, better on 12% of the\nsets, worse on 7.\n<!-- results: begin. x -->\nold\n<!-- results: end -->\n"
+    text = "Better, better on 12% of the\nsets, worse on 7.\n"
     assert "better on 12% of the\nsets, worse on 7." in fill(page, site, text)  # nothing is claimed yet
     claims.write_text(CLAIM)
     assert claimed_pages(site) == [page]
     filled = fill(page, site, text)
     assert "Better, better on 100% of the\nsets, worse on 0." in filled
-    assert "old" not in filled
-    assert readme_block(site) in filled
-    assert "| paper | hinge | 3 of 3: 100% [29%, 100%] | 0 of 3: 0% [0%, 71%] | 25% / 0% |" in filled
     assert fill(page, site, filled) == filled
     for wrong in ("better on 12% of other sets, worse on 7.", 2 * text):
         with pytest.raises(ValueError, match="must contain text that occurs once on the page"):

@@ -6,17 +6,17 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from closecall.objective import Problem
-from closecall.report.html import Chart, read, to_json
-from closecall.report.text import visible
+from closecall.report.html import read, to_json
+from closecall.report.text import p_value, p_words, visible
 from closecall.solvers.reference import solve_one
 from closecall.theory import best_intercept
 from reproduction.pages.figure5 import simulation_gains
 from reproduction.pages.figures import simulations
 from reproduction.pages.findings import findings, judge, result_rows
 from reproduction.pages.formats import to_markdown
-from reproduction.pages.report import FIRST, first_of
 from reproduction.protocol.grid import LABELS
 from reproduction.protocol.published import LOSSES, METHODS, PAIR_TABLES, table3_error
 from reproduction.protocol.simulate import SIMULATIONS
@@ -72,17 +72,6 @@ def test_a_gain_that_few_sets_carry_is_not_called_no_difference(sign: int, outco
     assert "comes from a few data sets" in verdict.headline
     styled = set(re.findall(r"\.([a-z]+)", read("style.css")))
     assert outcome not in styled, "a card is of its outcome's class: no rule for something else may reach it"
-
-
-def test_the_first_picture_is_of_the_first_numbers() -> None:
-    captions = [f"{FIRST}, in points of test accuracy (linear model, {name} protocol, 5 splits)" for name in
-                ("paper", "sound")]  # fmt: skip
-    charts = [Chart(name, name, "", "") for name in ("Ranks", *captions)]
-    chosen = first_of(charts)
-    assert chosen is not None
-    assert "sound" in chosen.caption
-    assert first_of(charts[:2]) is charts[1]
-    assert first_of(charts[:1]) is None
 
 
 def test_targets_on_the_same_results_are_summed_up_once_and_the_paper_is_quoted() -> None:
@@ -153,3 +142,12 @@ def test_figure_5_names_every_level_and_every_line() -> None:
     assert "close decay, logistic, outliers" in text  # not cut off
     assert "by the following amounts, in points: atk 2.6 (logistic), average 2.6" in " ".join(text.split())
     assert "Top uses only the k-th largest loss" in " ".join(text.split())
+
+
+@given(st.floats(0, 1))
+def test_a_p_value_is_never_zero(p: float) -> None:
+    """Digits that would all be zeros are a bound instead; what is shown is within half of its last digit."""
+    shown = p_value(p)
+    assert (shown == "< 0.0001") == (p < 1e-4)
+    assert p < 1e-4 or abs(float(shown) - p) <= 0.5000001e-4
+    assert p_words(p) in (f"p = {shown}", f"p {shown}")

@@ -1,6 +1,5 @@
 """Names, sources and suites, with files written here and downloads replaced by functions: no network is used."""
 
-import errno
 import gzip
 import json
 import sys
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 from closecall.table.read.dataset import DataError
-from reproduction.protocol import SUITES, available, data_directory, files, load_dataset, remote, sources
+from reproduction.protocol import SUITES, available, data_directory, load_dataset, remote, sources
 from reproduction.protocol.catalogue import FAN8, OPENML100, PMLB94, PMLB_GONE, PMLB_OF_2017, pmlb_today
 from reproduction.protocol.remote import NotAtHandError
 from reproduction.run.scores import title
@@ -155,21 +154,6 @@ def test_offline_says_what_to_fetch_where_to_put_it_and_what_works(
         load_dataset("openml:44", download=False)
 
 
-def test_full_and_unwritable_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pmlb")
-    monkeypatch.setattr(remote, "http_get", lambda url: gzip.compress(appendicitis()))
-    blocked = write(tmp_path / "a file", "where a directory should be")
-    with pytest.raises(DataError, match=r"cannot write .*set CLOSECALL_DATA"):
-        load_dataset("pmlb:appendicitis", blocked)
-
-    def full(path: Path, content: bytes) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(files, "write_whole", full)
-    with pytest.raises(DataError, match="No space left on device"):
-        load_dataset("pmlb:appendicitis")
-
-
 def bunch() -> SimpleNamespace:
     frame = pd.DataFrame(
         {
@@ -194,7 +178,7 @@ def test_openml_is_fetched_once_and_checked(tmp_path: Path, monkeypatch: pytest.
     assert asked == [77]
     kept = tmp_path / "openml" / "77" / "data.csv.gz"
     write(kept, SMALL)
-    with pytest.raises(DataError, match="differs from the download; delete it"):
+    with pytest.raises(DataError, match=r"differs from the download.*delete it"):
         load_dataset("openml:77")
     write(kept.with_name("meta.json"), "{")
     with pytest.raises(DataError, match="is damaged"):
@@ -204,7 +188,7 @@ def test_openml_is_fetched_once_and_checked(tmp_path: Path, monkeypatch: pytest.
         load_dataset("openml:77")
 
 
-def test_openml100_layout_with_types_and_index(tmp_path: Path) -> None:
+def test_openml100_layout_with_types(tmp_path: Path) -> None:
     directory = tmp_path / "openml100"
     data_id, name = OPENML100[31]
     write(directory / f"31_{name}.csv.gz", "a,b,target\n1,NA,good\n2,y,bad\n1,,good\n")
@@ -213,14 +197,7 @@ def test_openml100_layout_with_types_and_index(tmp_path: Path) -> None:
         assert (data.name, data.categories) == ("credit-g", (None, ("NA", "y")))  # only an empty cell is missing
     write(directory / "feature_types.csv", "task_id,feature,type\n31,a,nominal\n3,z,nominal\n")
     assert load_dataset("openml100:31").categories[0] == ("1", "2")
-    write(directory / "index.csv", "task_id,n\n31,3\n")
     assert load_dataset("openml100:31").X.shape == (3, 2)
-    write(directory / "index.csv", "task_id,n\n31,4\n")
-    with pytest.raises(DataError, match=r"has 3 rows instead of 4 as in index.csv"):
-        load_dataset("openml100:31")
-    write(directory / "feature_types.csv", "task_id,feature,type\n31,z,nominal\n")
-    with pytest.raises(DataError, match="names columns that do not exist: z"):
-        load_dataset("openml100:31")
 
 
 def test_fan8_has_to_be_of_the_right_size(tmp_path: Path) -> None:
@@ -240,7 +217,7 @@ def test_http_get(monkeypatch: pytest.MonkeyPatch) -> None:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            code, promised, body = {"/whole": (200, 4, b"data"), "/broken": (200, 9, b"data")}.get(
+            code, promised, body = {"/whole": (200, 4, b"data")}.get(
                 self.path, (int(self.path[1:]) if self.path[1:].isdigit() else 500, 0, b"")
             )
             self.send_response(code)
@@ -258,9 +235,8 @@ def test_http_get(monkeypatch: pytest.MonkeyPatch) -> None:
             base = f"http://127.0.0.1:{server.server_port}"
             assert remote.http_get(f"{base}/whole") == b"data"
             assert remote.http_get(f"{base}/404") is None
-            for path in ("broken", "503"):
-                with pytest.raises(OSError):
-                    remote.http_get(f"{base}/{path}")
+            with pytest.raises(OSError):
+                remote.http_get(f"{base}/503")
             monkeypatch.setattr(remote, "LIMIT", 3)
             with pytest.raises(DataError, match="more than the 3 bytes"):
                 remote.http_get(f"{base}/whole")

@@ -7,12 +7,12 @@ import numpy as np
 
 from closecall.network import train_grid
 from reproduction.protocol import load_dataset
-from reproduction.protocol.grid import EQUAL_STARTS, choose, k_grid
+from reproduction.protocol.grid import EQUAL_STARTS, choose, grid, k_grid
 from reproduction.protocol.plan import NETWORK_STEPS, TARGETS, Cell, RunOptions, Size, cells_for
 from reproduction.protocol.published import LOSSES, METHODS
-from reproduction.run.campaign import jobs_of, read_campaign
-from reproduction.run.cell import divide, grid, new_starts, run_cell
-from reproduction.run.exchange import export_store, import_folder
+from reproduction.run.campaign import jobs_of
+from reproduction.run.cell import divide, new_starts, run_cell
+from reproduction.run.exchange import export_store, import_folder, read_folder
 from reproduction.run.jobs import Job
 from reproduction.run.scores import Archive
 from reproduction.run.store import Store
@@ -100,7 +100,7 @@ def test_cells_travel_beside_those_of_before(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "out").glob("*.gz")} == {
         "fan8-paper-network.csv.gz", "fan8-paper-network-starts.csv.gz",
     }  # fmt: skip
-    campaign = read_campaign(tmp_path / "out")
+    campaign = read_folder(tmp_path / "out")
     assert campaign.done() == {each.key for each in cells}
     with Store(tmp_path / "other.sqlite", write=True) as other:
         assert import_folder(tmp_path / "out", other)[0] == 4
@@ -114,7 +114,11 @@ def test_cells_travel_beside_those_of_before(tmp_path: Path) -> None:
 
 def test_published_cells_of_both_recipes_are_read() -> None:
     folder = Path(__file__).parents[2] / "docs" / "results" / "cells"
-    cells = [each for each in read_campaign(folder).cells() if (each.model, each.protocol) == ("network", "paper")]
+    cells = [
+        each
+        for each in (line.cell for line in read_folder(folder).lines.values())
+        if (each.model, each.protocol) == ("network", "paper")
+    ]
     counts = {recipe: sum(each.recipe == recipe for each in cells) for recipe in (2, 3)}
     assert counts[2] == 2900
     assert counts[3] >= 1000

@@ -147,9 +147,6 @@ def test_win_fractions_read_as_the_papers_tables() -> None:
             compare(np.stack([low, high], axis=1), ("low", "high"), protocol), ("low", "high"), "joint"
         )
         np.testing.assert_array_equal(fractions, [[np.nan, 0.75], [0.0, np.nan]])
-    assert np.isnan(
-        win_fractions(compare(np.empty((0, 2, 25)), ("low", "high"), "paper"), ("low", "high"), "points")
-    ).all()
 
 
 def test_intervals() -> None:

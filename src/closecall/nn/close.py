@@ -34,7 +34,7 @@ class KeyMemory(nn.Module):  # type: ignore[misc]
     data would include. Therefore the reducer selects the examples of a batch whose keys are below the k-th smallest key
     *of the ring*. If the parameters are constant and the ring holds one epoch, the result is exactly the full-batch
     selection. While the parameters change, older keys are out of date. A ring of 16 to 32 batches agreed best with the
-    full-batch selection in our runs (benchmarks/torch_loss.py prints the table). For a group of processes, the ring
+    full-batch selection in our runs (benchmarks/torch_loss.py of commit d8b6b613). For a group of processes, the ring
     holds the joint batches and is the same on every process, so any process may save it.
 
     Keys are ranked in float32 or float64; converting a model to half precision does not convert this memory.

@@ -57,9 +57,6 @@ def header_of(kind: str) -> tuple[str, ...]:
     return (*_CELL, *_FACTS, *chosen)
 
 
-HEADER = header_of(MODELS[0])
-
-
 class CompactError(ValueError):
     """The error raised if the input is not a compact result of this project; the message states where and why."""
 
@@ -150,7 +147,7 @@ def _read(values: dict[str, str]) -> Line:
     train, validation, test = (int(values[f"{part}_size"]) for part in PARTS)
     features, seconds, sizes = int(values["features"]), float(values["seconds"]), (train, validation, test)
     notes = tuple(map(str, json.loads(unspell(values["notes"]) or "[]")))
-    record = Record(cell.key, "done", rows, sizes, features, seconds, notes=notes, compact=True)
+    record = Record(cell.key, "done", rows, sizes, features, seconds, notes=notes)
     return Line(cell, record, int(values["run"]))
 
 

@@ -29,7 +29,6 @@ class Record:
     seconds: float = 0.0  # in the worker
     error: str = ""
     notes: tuple[str, ...] = ()  # such as the number of dropped columns
-    compact: bool = False  # whether ``rows`` holds only the chosen rows
 
 
 def pack(rows: Array) -> bytes:

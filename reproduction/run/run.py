@@ -87,12 +87,15 @@ def environment() -> dict[str, Any]:
 
     from closecall.solvers.compiled import LIBRARY
 
-    installed = {each.name.lower(): each.version for each in metadata.distributions() if each.name}
+    versions: dict[str, str | None] = dict.fromkeys(_PACKAGES)
+    for name in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cores": os.cpu_count(),
-        "packages": {name: installed.get(name) for name in _PACKAGES},
+        "packages": versions,
         "blas": sorted({f"{pool['internal_api']} {pool.get('version') or ''}".strip() for pool in threadpool_info()}),
         "kernel": "compiled" if LIBRARY else "NumPy",
         "revision": _revision(),

@@ -246,14 +246,13 @@ class Store:
 
     def records(self, keys: Iterable[str]) -> Iterator[Record]:
         """Yield the records of the finished cells among ``keys``, in the order given."""
-        query = "SELECT run, notes, sizes, features, seconds, rows FROM records WHERE key = ? AND status = 'done'"
-        compact = self.compact_runs()
+        query = "SELECT notes, sizes, features, seconds, rows FROM records WHERE key = ? AND status = 'done'"
         for key in keys:
-            for run, notes, sizes, features, seconds, rows in list(self._rows(query, [key])):
+            for notes, sizes, features, seconds, rows in list(self._rows(query, [key])):
                 with self.understood():
                     train, validation, test = map(int, json.loads(sizes))
                     parts, texts, content = (train, validation, test), tuple(json.loads(notes)), unpack(rows)
-                yield Record(key, "done", content, parts, features, seconds, "", texts, run in compact)
+                yield Record(key, "done", content, parts, features, seconds, "", texts)
 
     def written_by(self) -> dict[str, int]:
         """Return the run that wrote each finished cell, by key."""

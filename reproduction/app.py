@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -10,10 +11,13 @@ import typer
 from . import command
 
 app = typer.Typer(help="Compute every table and figure of the paper.", add_completion=False)
-for _command in (command.reproduce, command.report):
-    app.command(rich_help_panel="Everyday")(_command)
-for _command in (command.status, command.export, command.import_, command.publish):
-    app.command(_command.__name__.rstrip("_"), rich_help_panel="Maintenance")(_command)
+_COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Everyday": (command.reproduce, command.report),
+    "Maintenance": (command.status, command.export, command.import_, command.publish),
+}
+for _panel, _commands in _COMMANDS.items():
+    for _command in _commands:
+        app.command(_command.__name__.rstrip("_"), rich_help_panel=_panel)(_command)
 
 
 @cache

@@ -11,7 +11,7 @@ training rows, up to 100,000.
 
 from __future__ import annotations
 
-import argparse
+import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -38,9 +38,9 @@ def rows_of(number: int) -> Table:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(number, 20)).astype(np.float32)
     y = np.where(X @ rng.normal(size=20) + 2 * rng.normal(size=number) > 0, 1, -1)
-    far = rng.random(number) < 0.05
-    X[far] *= 3
-    return X, np.where(far, -y, y)
+    outliers = rng.random(number) < 0.05
+    X[outliers] *= 3
+    return X, np.where(outliers, -y, y)
 
 
 def text() -> Table:
@@ -72,24 +72,15 @@ def stored(name: str) -> Table:
     return StandardScaler().fit_transform(data.matrix_paper()), data.signs()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--large", action="store_true")
-    parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
+if __name__ == "__main__":
     warnings.simplefilter("ignore")  # scikit-learn's warnings about convergence
-    for name in given.names or (LARGE if given.large else ("monk3", "phoneme", "spambase", "adult")):
-        X, y = LARGE[name][0]() if given.large else stored(name)
-        train = LARGE[name][1] if given.large else len(y)
-        test = slice(train if given.large else 0, None)  # the stored sets have no test rows
+    large, names = "--large" in sys.argv, [word for word in sys.argv[1:] if word != "--large"]
+    for name in names or (LARGE if large else ("monk3", "phoneme", "spambase", "adult")):
+        X, y = LARGE[name][0]() if large else stored(name)
+        train = LARGE[name][1] if large else len(y)
+        test = slice(train if large else 0, None)  # the stored sets have no test rows
         race(
             f"{name}: {train} rows",
-            {type(model).__name__: (1, partial(model.fit, X[:train], y[:train])) for model in MODELS},
-            given.rounds,
-        )
+            {type(model).__name__: (1, partial(model.fit, X[:train], y[:train])) for model in MODELS}, 3,
+        )  # fmt: skip
         print("errors:", " ".join(f"{100 * (1 - model.score(X[test], y[test])):.2f} %" for model in MODELS), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -17,13 +17,11 @@ from .protocol import get_protocol
 class Pair:
     """The comparison of one pair of methods over the data sets."""
 
-    base: str
-    better: str
-    gains: Array  # (datasets,): mean accuracy of ``better`` minus that of ``base``
+    gains: Array  # (datasets,): mean accuracy of the better method minus that of the base
     p: Array  # (datasets,): from the protocol's test, Holm-adjusted over the data sets under ``sound``
 
     def wins(self, criterion: str) -> Array:
-        """Return a mask (datasets,) of the sets on which ``better`` beats ``base`` by a criterion.
+        """Return a mask (datasets,) of the sets on which the better method beats the base by a criterion.
 
         ``significant``: p < 0.05; ``points``: at least 2 percentage points; ``joint``: both, as in the abstract.
         """
@@ -58,8 +56,8 @@ def compare(scores: Array, methods: tuple[str, ...], protocol: str) -> dict[tupl
             # A single split cannot be tested: nothing is significant, but points can still be counted.
             p = rule.test(scores[:, i], scores[:, j]) if scores.shape[-1] > 1 else np.ones(len(scores))
             p = holm(p) if rule.corrected else p
-            pairs[base, methods[j]] = Pair(base, methods[j], means[:, j] - means[:, i], p)
-            pairs[methods[j], base] = Pair(methods[j], base, means[:, i] - means[:, j], p)
+            pairs[base, methods[j]] = Pair(means[:, j] - means[:, i], p)
+            pairs[methods[j], base] = Pair(means[:, i] - means[:, j], p)
     return pairs
 
 

@@ -160,12 +160,12 @@ random_state
         self.cv_results_ = inner.cv_results_
         many = "ovr" if len(frame.classes) > 2 else None
         settings = [
-            Setting(**each | {"multiclass": many if each["multiclass"] else None})
+            Setting(**each | {"multiclass": many if each["multiclass"] else None, "without_outliers": False})
             for each in inner.cv_results_["params"]
         ]
-        plain = np.arange(len(settings)) < len({float(alpha) for alpha in self.alphas})  # the baselines come first
-        moved = inner.cv_results_["param_exact_intercept"]
-        return [self._best(settings, np.flatnonzero(group & ~moved)) for group in (plain, ~plain)]
+        plain = settings[: len({float(alpha) for alpha in self.alphas})]  # the baselines come first
+        others = [place for place, each in enumerate(settings) if each not in plain and not each.exact_intercept]
+        return [self._best(settings, np.array(places)) for places in (range(len(plain)), others)]
 
     def _best(self, settings: Sequence[Setting], places: Array) -> Setting:
         """Return the best setting among those that were evaluated on the most folds."""

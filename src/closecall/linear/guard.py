@@ -34,6 +34,7 @@ class Setting:
     exact_intercept: bool = False
     m: Count = None
     multiclass: str | None = None
+    without_outliers: bool = False
 
     @property
     def problem(self) -> Problem:
@@ -74,7 +75,8 @@ class Setting:
 
     def __str__(self) -> str:
         counts = "".join(f"{name}={value}, " for name, value in (("k", self.k), ("m", self.m)) if value is not None)
-        return f"{self.kind} ({counts}alpha={self.alpha:g})"
+        rows = " without outliers" if self.without_outliers else ""
+        return f"{self.kind}{rows} ({counts}alpha={self.alpha:g})"
 
 
 def results(settings: Sequence[Setting], table: Array) -> dict[str, Any]:
@@ -90,6 +92,7 @@ def results(settings: Sequence[Setting], table: Array) -> dict[str, Any]:
         "param_m": np.array([np.nan if setting.m is None else setting.m for setting in settings], dtype=float),
         "param_alpha": np.array([setting.alpha for setting in settings]),
         "param_exact_intercept": np.array([setting.exact_intercept for setting in settings]),
+        "param_without_outliers": np.array([setting.without_outliers for setting in settings]),
         "param_multiclass": np.array([setting.multiclass or "" for setting in settings]),
         "n_folds": ran,
         "mean_test_score": means,

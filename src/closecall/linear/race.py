@@ -2,9 +2,10 @@
 
 Among hundreds of settings, the best one always looks better than it is. Therefore no row is used both to choose a
 setting and to evaluate it: each part of the rows evaluates the settings that were chosen on the other parts. This
-applies to the baseline as well as to the challengers, which form one family (:mod:`closecall.panel`). The most extreme
-rows are used for neither purpose, because logistic regression may classify outliers correctly at the expense of all
-other rows. Which rows are extreme depends only on X.
+applies to the baseline as well as to the challengers, which form one family (:mod:`closecall.panel`). Outliers
+are used for neither purpose, because logistic regression may classify them correctly at the expense of all other rows.
+If there are any, challengers, now including `average`, are also trained without them. Which rows are outliers depends
+only on X, but if a class would lose more than half of its rows in a fold, no row is an outlier.
 
 `average` runs on every fold. All other settings first take part in a preliminary round, the *heat*. It uses every
 second alpha, every k, one start, the smallest number of folds with five hundred test rows in total, and at most a few
@@ -36,7 +37,7 @@ from .fitting import Options, Parts, exact_intercepts, fit_models, scores_of
 from .guard import MULTINOMIAL, Setting, order
 from .multiclass import JOINT
 from .scoring import Scorer
-from .splits import Splits, central, heat_folds, heat_rows
+from .splits import Splits, heat_folds, heat_rows, outlying
 from .training import Training
 
 FINAL_TESTS = 10_000
@@ -88,17 +89,26 @@ class Race:
         self.finals = self.folds
         if self.guard > 0:
             self.finals = min(self.folds, max(2, -(-FINAL_TESTS // len(self.tests[0]))))
+        weight = self.training.weight
+        self.outliers = outlying(self.training.X, weight) if self.guard > 0 else np.zeros(len(weight), dtype=bool)
         # Rows of one group are in the same part of every split, so one arrangement serves all solves.
-        group, kinds = np.zeros(len(self.training.codes), dtype=int), [np.zeros(1, dtype=int)]
+        group, kinds = self.outliers.astype(int), [np.arange(2)]
         for split in self.splits:
             several = split.train.shape[1]
             seen, group = np.unique(group * several + split.group, return_inverse=True)
             kinds = [kind[seen // several] for kind in kinds] + [seen % several]
         masks = [train[kind] for split, kind in zip(self.splits, kinds[1:], strict=True) for train in split.train]
+        if self.outliers.any():
+            inner, classes = [mask & (kinds[0] == 0) for mask in masks], len(self.training.classes)
+            whole, kept = (
+                np.array([np.bincount(self.training.codes, weight * mask[group], classes) for mask in each])
+                for each in (masks, inner)
+            )
+            self.outliers &= (kept >= whole / 2 - 1e-9).all()  # otherwise they may be a class
+            masks += inner
+        self.judging = np.where(self.outliers, 0.0, weight)
         self.parts = Parts(group, np.array(masks), np.empty(0, dtype=int))
         self.masses = np.array([self.training.mass[mask[group]].sum() for mask in masks])
-        weight = self.training.weight
-        self.judging = np.where(central(self.training.X, weight), weight, 0.0) if self.guard > 0 else weight
         fresh = range(self.folds, len(self.tests))
         self.judges = [*range(self.finals), *fresh]
         self.panel = panel_of([self.tests[fold] for fold in fresh or range(self.finals)], self.units, self.judging)
@@ -106,6 +116,8 @@ class Race:
     def run(self, baselines: Sequence[Sequence[Setting]], challengers: Sequence[Setting]) -> int:
         """Run the race and return the position of the chosen setting."""
         kinds = [list(kind) for kind in (*baselines, challengers) if kind]
+        if self.outliers.any():
+            kinds = kinds[:1] + [[replace(setting, without_outliers=True) for setting in kind] for kind in kinds]
         ends = np.cumsum([0, *(len(kind) for kind in kinds)])
         self.settings = [setting for kind in kinds for setting in kind]
         groups = [np.arange(begin, end) for begin, end in pairwise(ends)]
@@ -176,8 +188,8 @@ class Race:
             for alpha in alphas:
                 self._fit([pair for pair in pairs if self.settings[pair[0]].alpha == alpha], form, rough)
             return
-        total = float(self.training.mass.sum())
-        problems = [self.settings[place].within(self.masses[fold], total) for place, fold in pairs]
+        total, masses = float(self.training.mass.sum()), self.masses[self._parts(pairs).fold_of]
+        problems = [self.settings[place].within(mass, total) for (place, _), mass in zip(pairs, masses, strict=True)]
         options = replace(self.options, init=self._starts(pairs), hint=True, multiclass=form)
         options = replace(options, n_starts=1, rough=True) if rough else options
         found = fit_models(self.training, problems, options, parts=self._parts(pairs))
@@ -188,7 +200,8 @@ class Race:
         return self.settings[place].multiclass or self.options.multiclass
 
     def _parts(self, pairs: Sequence[Pair]) -> Parts:
-        return self.parts.of([fold for _, fold in pairs])
+        left = len(self.tests) if self.outliers.any() else 0
+        return self.parts.of([fold + left * self.settings[place].without_outliers for place, fold in pairs])
 
     def _plain(self, place: int) -> int:
         """Return the position of the same setting without the exact intercept."""
@@ -204,7 +217,7 @@ class Race:
         cold start, but sooner. The solution of other runs depends on the start, which is not available for the refit.
         """
         known = {(s.loss, s.alpha, self._form(place)): place for place, s in enumerate(self.settings)
-                 if get_aggregate(s.aggregate).plain and not s.exact_intercept}  # fmt: skip
+                 if get_aggregate(s.aggregate).plain and not s.exact_intercept and not s.without_outliers}  # fmt: skip
         keys = []
         for place, fold in pairs:
             setting = self.settings[place]

@@ -69,7 +69,11 @@ class _Search(LinearClassifier):
         best = race.run(baselines, challengers)
         self._report(race, best)
         if self.refit:
-            chosen = race.settings[best]
+            chosen, folds = race.settings[best], splits[0]
+            if chosen.without_outliers:
+                kept = np.flatnonzero(~race.outliers)
+                training, folds = training.take(kept), replace(folds, group=folds.group[kept])
+                self.n_training_mass_ = float(training.mass.sum())
             self.multiclass_ = chosen.multiclass or self.multiclass
             self.m_ = AGGREGATES[chosen.aggregate].counts(chosen.k, chosen.m, self.n_training_mass_)[1]
             options = replace(
@@ -80,7 +84,7 @@ class _Search(LinearClassifier):
             )  # fmt: skip
             self._fit_setting(
                 training, chosen.problem, options, exact=chosen.exact_intercept,
-                name=f"{type(self).__name__}, {chosen}", splits=None if self._counted else splits[0],
+                name=f"{type(self).__name__}, {chosen}", splits=None if self._counted else folds,
             )  # fmt: skip
         if self.verbose:
             print(f"[{type(self).__name__}] " + self.guard_report_["reason"])
@@ -196,10 +200,11 @@ class AggregateLossClassifierCV(_Search):
 
     The search always includes logistic regression, with and without the exact intercept, and replaces it only if the
     gain is significant. This rule is called the guard. The baseline is scikit-learn's own model (multinomial for more
-    than two classes), whatever the values of ``loss`` and ``multiclass``. With a guard, the 10 % of the rows that are
-    farthest from the mean are not used to choose or evaluate challengers, because outliers favour a model whose
-    boundary they have tilted towards themselves. They are used for ``cv_results_`` and for choosing the baseline's
-    alpha.
+    than two classes), whatever the values of ``loss`` and ``multiclass``. With a guard, outliers are
+    not used to train, choose or evaluate challengers, because they favour a model whose boundary they have tilted
+    towards themselves. Logistic regression without the outliers is then a challenger, too. A row is an outlier if its
+    distance from the mean (in standardised columns) is more than 1.5 interquartile ranges above the upper quartile.
+    Outliers are used for the baseline and for ``cv_results_``.
 
     Parameters
     ----------
@@ -249,7 +254,8 @@ class AggregateLossClassifierCV(_Search):
     guard_report_ : dict
         The numbers of every comparison, and the ``reason`` for the decision in words.
     n_training_mass_ : float
-        The sum of the training weights; a fractional k is a fraction of this sum.
+        The sum of the training weights, without outliers if the chosen model was trained without them; a fractional k
+        is a fraction of this sum.
     alpha_, k_, m_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, support_
         The attributes of the chosen setting, fitted on all rows.
     n_iter_, gap_, converged_
@@ -316,9 +322,9 @@ coef_, intercept_, classes_, n_iter_, support_
 
     Examples
     --------
-    A fifth of the positives lie far away on the wrong side, and the folds agree that close-k is better:
+    A fifth of the positives lie on the wrong side, and the folds agree that close-k is better:
 
-    >>> X = np.concatenate([np.linspace(-2, 0, 100), np.linspace(0, 2, 100), np.linspace(-40, -20, 25)])[:, None]
+    >>> X = np.concatenate([np.linspace(-2, 0, 100), np.linspace(0, 2, 100), np.linspace(-4, -3, 25)])[:, None]
     >>> y = np.repeat(["no", "yes", "yes"], [100, 100, 25])
     >>> model = CloseKClassifierCV().fit(X, y)
     >>> model.aggregate_, round(model.score(X, y), 2)

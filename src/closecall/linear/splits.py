@@ -19,9 +19,8 @@ FOLDS = 5  #: of a search without ``cv`` and of a calibration
 CROSSED = 3  #: parts of each kind of groups that the splits do not keep apart
 #: Training and test rows of the preliminary round of a search.
 HEAT_ROWS, HEAT_TESTS = 5000, 500
-#: The share of the rows used to choose and evaluate challengers if there is a guard. On 21 tables outside the study of
-#: dirt, with 5 % outlier rows, this gains half a point over using all rows; 20 clean tables lose nothing.
-CENTRAL = 0.9
+#: The interquartile ranges above the upper quartile beyond which distances are those of outliers; see :func:`outlying`.
+FENCE = 1.5
 #: Equal rows with different labels are copies if there are this many times more of them than in independent columns.
 #: In discrete tables of PMLB where this matters, the ratio is 1.2 (titanic), 7.8 (flare) and 1,400 (spect).
 CHANCE = 10
@@ -224,14 +223,16 @@ def _equal_pairs(counts: Any) -> float:
     return float((counts * (counts - 1)).sum() / (counts.sum() * (counts.sum() - 1)))
 
 
-def central(X: Any, weight: Array) -> Array:
-    """Return a mask (samples,) of the rows that are nearest to the mean, measured in standardised columns.
+def outlying(X: Any, weight: Array) -> Array:
+    """Return a mask (samples,) of the rows that are too far from the mean, measured in standardised columns.
+
+    Their distances are more than :data:`FENCE` interquartile ranges above the upper quartile, as in a box plot.
 
     Examples
     --------
     >>> X = np.append(np.linspace(-1, 1, 19), 50.0)[:, None]
-    >>> np.flatnonzero(~central(X, np.ones(20))).tolist()
-    [0, 19]
+    >>> np.flatnonzero(outlying(X, np.ones(20))).tolist()
+    [19]
     """
     share, far = weight / weight.sum(), np.zeros(len(weight))
     if issparse(X):
@@ -248,7 +249,9 @@ def central(X: Any, weight: Array) -> Array:
     # Rounded, because rounding errors must not decide which of equal rows is nearer.
     ranked, places = np.unique(np.round(far / (share @ far or 1.0), 9), return_inverse=True)
     mass = np.bincount(places.ravel(), share, len(ranked))
-    return np.asarray((np.cumsum(mass) - mass < CENTRAL - 1e-9)[places.ravel()])
+    distance = np.sqrt(np.maximum(ranked, 0))
+    low, high = distance[np.searchsorted(np.cumsum(mass), [0.25 - 1e-9, 0.75 - 1e-9])]
+    return np.asarray((distance > high + FENCE * (high - low) + 1e-9)[places.ravel()])
 
 
 def heat_rows(training: Training, split: Splits, limit: int = HEAT_ROWS) -> tuple[Array, float]:

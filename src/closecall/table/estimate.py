@@ -77,8 +77,7 @@ def chosen_words(classifier: Any, model: str, metric: Metric) -> str:
         kind = classifier.aggregate.replace("_", " ")
         words = f"chosen: {kind} of the {classifier.loss} loss with {counts}, as requested by --model {model}"
         return f"{words}; {setting}" if setting else words
-    exact = classifier.best_params_["exact_intercept"]
-    kind = classifier.aggregate_.replace("_", " ") + (", exact intercept" if exact else "")
+    kind = classifier.aggregate_.replace("_", " ") + _details(classifier.best_params_)
     if classifier.k_ < classifier.n_training_mass_:
         counts = f"k = {classifier.k_:g} of {classifier.n_training_mass_:g} rows, {counts}"
     steps = classifier.guard_report_["comparisons"]
@@ -97,4 +96,9 @@ def chosen_words(classifier: Any, model: str, metric: Metric) -> str:
 def _kind(setting: Row) -> str:
     softmax = setting["multiclass"] == "softmax" and get_aggregate(setting["aggregate"]).plain
     name = "multinomial logistic regression" if softmax else str(setting["aggregate"]).replace("_", " ")
-    return f"{name}, exact intercept" if setting["exact_intercept"] else name
+    return name + _details(setting)
+
+
+def _details(setting: Row) -> str:
+    exact, without = setting["exact_intercept"], setting["without_outliers"]
+    return (", exact intercept" if exact else "") + (", without outliers" if without else "")

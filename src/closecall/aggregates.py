@@ -28,19 +28,10 @@ Count = int | float | None
 
 
 def resolve_count(count: Count, total: float, *, name: str = "k", low: float = 1) -> float:
-    """Turn ``k`` (a count, a fraction or None) into a mass.
+    """Turn ``k`` into a mass; ``name`` is its name in messages, and ``low`` is the smallest count allowed.
 
-    Parameters
-    ----------
-    count : int, float or None
-        An int is a number of examples (1 is one example), a float in (0, 1] is a fraction of the mass, and None means
-        all of it.
-    total : float
-        The mass of all examples.
-    name : str
-        The name to use in messages.
-    low : float
-        The smallest count allowed.
+    An int is a number of examples (1 is one example), a float in (0, 1] is a fraction of the total mass, and None means
+    all of it.
 
     Examples
     --------
@@ -49,7 +40,9 @@ def resolve_count(count: Count, total: float, *, name: str = "k", low: float = 1
     """
     if count is None:
         return float(total)
-    if isinstance(count, Integral) and not isinstance(count, bool):
+    if isinstance(count, bool) or not isinstance(count, Real):
+        raise TypeError(f"{name} must be an int, a float in (0, 1] or None, not {count!r}")
+    if isinstance(count, Integral):
         if count < low:
             raise ValueError(f"{name}={count} is too small; a whole number counts examples and must be >= {low:g}")
         if count > total * (1 + 1e-12):
@@ -58,13 +51,11 @@ def resolve_count(count: Count, total: float, *, name: str = "k", low: float = 1
                 f"use a smaller {name}, a fraction in (0, 1], or None for all"
             )
         return min(float(count), float(total))
-    if isinstance(count, Real) and not isinstance(count, bool):
-        fraction = float(count)
-        if (low == 0 and fraction == 0) or 0 < fraction <= 1:
-            return fraction * total
-        hint = f", {name}={fraction:.0f}" if fraction.is_integer() and fraction >= low else ""
-        raise ValueError(f"{name}={count!r} is not a fraction in (0, 1]; pass an int for a count of examples{hint}")
-    raise TypeError(f"{name} must be an int, a float in (0, 1] or None, not {count!r}")
+    fraction = float(count)
+    if (low == 0 and fraction == 0) or 0 < fraction <= 1:
+        return fraction * total
+    hint = f", {name}={fraction:.0f}" if fraction.is_integer() and fraction >= low else ""
+    raise ValueError(f"{name}={count!r} is not a fraction in (0, 1]; pass an int for a count of examples{hint}")
 
 
 def warn_of_one(aggregate: str, *counts: Count, depth: int = 3) -> None:
@@ -85,7 +76,6 @@ def take_smallest(keys: Array, mass: Array, k: Array | float) -> Array:
     ----------
     keys : array (problems, samples)
     mass : array (samples,) or (problems, samples)
-        Non-negative.
     k : float or array (problems,)
         The mass to select, at most the total mass.
 
@@ -160,7 +150,6 @@ class Aggregate:
     Parameters
     ----------
     name : str
-        Its name.
     weigh : callable
         ``(losses, mass, threshold, k, m) -> weights``, where ``k`` and ``m`` have already been converted to masses.
     takes : tuple of str
@@ -235,11 +224,10 @@ class Aggregate:
         m: Count = None,
         mass: Array | None = None,
     ) -> Array:
-        """Return the weights of the losses.
+        """Return the weights of losses (samples,) or (problems, samples), in the same shape.
 
         Parameters
         ----------
-        losses : array (samples,) or (problems, samples)
         threshold : float
             The threshold T of the individual loss, which only the close aggregates use.
         k, m : int, float or None
@@ -247,15 +235,9 @@ class Aggregate:
         mass : array (samples,), optional
             Sample weights; by default, every example has weight one.
 
-        Returns
-        -------
-        weights : array of the shape of ``losses``
-
         Examples
         --------
         >>> from closecall.aggregates import get_aggregate
-        >>> get_aggregate("atk").weights(np.array([0.1, 2.0, 0.7]), k=2).tolist()
-        [0.0, 1.0, 1.0]
         >>> get_aggregate("close").weights(np.array([0.1, 2.0, 0.7]), k=1, threshold=0.6931).tolist()
         [0.0, 0.0, 1.0]
         """

@@ -143,14 +143,8 @@ class Weighing(NamedTuple):
 class Family:
     """Aggregates that differ only in their parameters.
 
-    Parameters
-    ----------
-    make : callable
-        Numbers -> Weighing.
-    grid : tuple of str
-        The members that a search tries if only the family's name is given.
-    label, what : str
-        The name and a one-line description, for display.
+    ``make`` creates a member from its parameters, and ``grid`` contains the members that a search tries if only the
+    name of the family is given. ``label`` and ``what`` are the name and a one-line description, for display.
     """
 
     make: Callable[..., Weighing]
@@ -166,16 +160,14 @@ def _check(valid: bool, name: str, value: float, rule: str) -> None:
 
 def _tilted(t: float) -> Weighing:
     _check(math.isfinite(t), "t", t, "a finite number; for the limit of large t, use `maximal`")
-    excess = partial(tilted_excess, t=t) if t else None
-    return Weighing(partial(tilted_weights, t=t), t >= 0, excess)
+    return Weighing(partial(tilted_weights, t=t), t >= 0, partial(tilted_excess, t=t) if t else None)
 
 
 def _superquantile(level: float, width: float) -> Weighing:
     _check(0 <= level < 1, "level", level, "a share of the mass in [0, 1)")
     _check(0 < width < math.inf, "width", width, "a positive number; without smoothing, use `atk` with k = 1 - level")
-    return Weighing(
-        partial(smooth_weights, most=1 / (1 - level), width=width), True, partial(smooth_excess, width=width)
-    )
+    weigh = partial(smooth_weights, most=1 / (1 - level), width=width)
+    return Weighing(weigh, True, partial(smooth_excess, width=width))
 
 
 def _human(turn: float, least: float) -> Weighing:

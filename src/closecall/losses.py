@@ -30,7 +30,6 @@ class Loss:
     Parameters
     ----------
     name : str
-        Its name.
     value : callable
         Margins of any shape -> losses of the same shape.
     slope : callable
@@ -77,6 +76,7 @@ class Loss:
 
 
 _INF = math.inf
+_ALWAYS = (-_INF, _INF)
 
 
 def _logistic(margins: Array) -> Array:
@@ -88,11 +88,11 @@ def _logistic_slope(margins: Array) -> Array:
     return -expit(-margins)
 
 
-def _logistic_bend(slopes: Array) -> Array:
+def _bend(slopes: Array) -> Array:
     return -slopes * (1 + slopes)
 
 
-def _logistic_inverse(level: float) -> float:
+def _inverse(level: float) -> float:
     return -level if level > 40 else -math.log(math.expm1(level)) if level > 0 else _INF
 
 
@@ -148,12 +148,12 @@ def _sigmoid_slope(margins: Array) -> Array:
     return -expit(margins) * expit(-margins)
 
 
-def _generalized(margins: Array) -> Array:
+def _gce(margins: Array) -> Array:
     # (1 - p^q) / q with p = sigmoid(margin); expm1 keeps the digits of small losses.
     return -np.expm1(-GCE_Q * _logistic(margins)) / GCE_Q
 
 
-def _generalized_slope(margins: Array) -> Array:
+def _gce_slope(margins: Array) -> Array:
     return -np.exp(-GCE_Q * _logistic(margins)) * expit(-margins)
 
 
@@ -173,36 +173,16 @@ class _Losses(dict[str, Loss]):
 LOSSES: dict[str, Loss] = _Losses(
     (loss.name, loss)
     for loss in (
-        Loss(
-            "logistic",
-            _logistic,
-            _logistic_slope,
-            math.log(2),
-            0.25,
-            True,
-            (-_INF, _INF),
-            (),
-            _logistic_bend,
-            _logistic_inverse,
-            likelihood=True,
-        ),
+        Loss("logistic", _logistic, _logistic_slope, math.log(2), 0.25, True, _ALWAYS, (), _bend, _inverse, True),
         Loss("hinge", _hinge, _hinge_slope, 1.0, _INF, True, (-_INF, 1.0), (1.0,)),
         Loss("squared_hinge", _squared_hinge, _squared_hinge_slope, 1.0, 2.0, True, (-_INF, 1.0)),
         Loss("ramp", _ramp, _ramp_slope, 1.0, _INF, False, (-1.0, 1.0), (-1.0, 1.0)),
         Loss("modified_huber", _modified_huber, _modified_huber_slope, 1.0, 2.0, True, (-_INF, 1.0)),
         # |l''| is largest, 0.4962, at m = -0.603 (a test recomputes it); rounded up.
-        Loss("focal", _focal, _focal_slope, math.log(2) / 2**FOCAL_GAMMA, 0.5, False, (-_INF, _INF)),
+        Loss("focal", _focal, _focal_slope, math.log(2) / 2**FOCAL_GAMMA, 0.5, False, _ALWAYS),
         # The curvature of the sigmoid is largest, 1 / (6 sqrt(3)) = 0.0962, at m = log(2 + sqrt(3)).
-        Loss("sigmoid", _sigmoid, _sigmoid_slope, 0.5, 0.1, False, (-_INF, _INF)),
-        Loss(
-            "generalized_cross_entropy",
-            _generalized,
-            _generalized_slope,
-            (1 - 2**-GCE_Q) / GCE_Q,
-            0.12,
-            False,
-            (-_INF, _INF),
-        ),
+        Loss("sigmoid", _sigmoid, _sigmoid_slope, 0.5, 0.1, False, _ALWAYS),
+        Loss("generalized_cross_entropy", _gce, _gce_slope, (1 - 2**-GCE_Q) / GCE_Q, 0.12, False, _ALWAYS),
     )
 )
 

@@ -77,8 +77,7 @@ def check_data(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Array, A
         X = sparse.csr_matrix(X) if X.format != "csr" else X
         values = X.data
     else:
-        X = np.asarray(X)
-        values = X
+        values = X = np.asarray(X)
     if X.ndim != 2:
         raise ValueError(f"X must be two-dimensional (samples, features), but has shape {X.shape}")
     if X.shape[0] == 0:
@@ -124,8 +123,7 @@ def aggregate_value(
     ----------
     problem : Problem
         Its alpha is ignored.
-    margins : array (samples,)
-    mass : array (samples,), optional
+    margins, mass : arrays (samples,)
     constant : float, optional
         M, at least the largest loss that can occur for any of the parameters compared; 0 by default.
     k : float, optional

@@ -1,12 +1,12 @@
 """Paired comparisons: the mean gain, its standard error over independent units, and the decision.
 
 The gain of a challenger over a reference is +1 on a row where only the challenger is right and -1 where only the
-reference is. Its standard error always follows the two rules below, and :mod:`closecall.panel` adds two more for the
-selection among several challengers.
+reference is. Its standard error follows two rules, and :mod:`closecall.panel` adds two more for the selection among
+several challengers.
 
 - **The standard error is computed over independent units** (:class:`Units`): rows (equal rows count once), groups, or
-  blocks of time. If there are few units, or few in which the models differ, the required gain is larger, because it is
-  based on at least the quantile of Student's t distribution (:meth:`Gain.needed`).
+  blocks of time. If there are few units, or few in which the models differ, the required gain is based on Student's t
+  distribution and is therefore larger (:meth:`Gain.needed`).
 - **The scale of the weights does not matter.** Multiplying all weights by 20 changes nothing.
 """
 
@@ -39,18 +39,9 @@ _LARGEST = 8.0  # standard errors; beyond this the tail probability vanishes whe
 class Gain:
     """A mean gain, its standard error, and the units over which the standard error is computed.
 
-    Parameters
-    ----------
-    mean, standard_error : float
-    degrees : float
-        The degrees of freedom of the standard error.
-    count : int
-        The number of independent units.
-    unit : str
-        The name of the units: rows, groups or blocks.
-    chance : tuple of floats
-        The critical value for each of :data:`GUARDS`, in standard errors. These values account for the selection among
-        several challengers, and are empty without such a selection.
+    ``degrees`` are the degrees of freedom of the standard error, ``count`` is the number of independent units, and
+    ``unit`` is their name (rows, groups or blocks). If the challenger was selected among several, ``chance`` contains
+    the critical value for each of :data:`GUARDS`, in standard errors, which accounts for the selection.
     """
 
     mean: float
@@ -111,18 +102,16 @@ class Comparison:
     over_guessing_needed: float = np.nan
 
     def __str__(self) -> str:
-        said = f"{self.challenger} against {self.reference}: gain {100 * self.gain:+.2f} points, "
+        gain = f"{self.challenger} against {self.reference}: gain {100 * self.gain:+.2f} points"
+        units = f"over {self.units} {self.unit}"
         verdict = f"{self.challenger} is chosen" if self.taken else f"{self.reference} is kept"
         if not np.isfinite(self.needed):
-            return f"{said}over {self.units} {self.unit}, too few for a standard error: {verdict}"
-        error = f"standard error {100 * self.standard_error:.2f} over {self.units} {self.unit}"
-        if self.over_guessing <= self.over_guessing_needed:
-            verdict = (
-                f"but its balanced accuracy is {100 * self.over_guessing:+.2f} points above guessing, needed "
-                f"{100 * self.over_guessing_needed:.2f}: {verdict}"
-            )
-            return f"{said}{error}, needed {100 * self.needed:.2f}, {verdict}"
-        return f"{said}{error}, needed {100 * self.needed:.2f}: {verdict}"
+            return f"{gain}, {units}, too few for a standard error: {verdict}"
+        over, least, guessing = 100 * self.over_guessing, 100 * self.over_guessing_needed, ""
+        if over <= least:
+            guessing = f", but its balanced accuracy is {over:+.2f} points above guessing, needed {least:.2f}"
+        error = f"standard error {100 * self.standard_error:.2f} {units}"
+        return f"{gain}, {error}, needed {100 * self.needed:.2f}{guessing}: {verdict}"
 
 
 def compare(
@@ -161,15 +150,11 @@ def check_guard(guard: float | None, default: float) -> float:
 def over_guessing(right: Array, codes: Array, weights: Array) -> tuple[Array, Array]:
     """Return gains over guessing (candidates, samples), and weights (samples,) with the same sum in every class.
 
-    If predictions are independent of the labels, the expected shares of correct predictions in the classes sum to one.
-    The mean gain is therefore the balanced accuracy minus 1 / classes, whatever the sizes of the classes. Deviations
-    are computed within each class, because the class sizes are known and not estimated.
-
-    Parameters
-    ----------
-    right : array (candidates, samples)
-        Whether (or how often) each prediction is right; NaN in rows where this is unknown.
-    codes, weights : arrays (samples,)
+    ``right`` (candidates, samples) states whether, or how often, each prediction is right, and is NaN in rows where
+    this is unknown; the classes ``codes`` and the weights are (samples,). If predictions are independent of the labels,
+    the expected shares of correct predictions in the classes sum to one. The mean gain is therefore the balanced
+    accuracy minus 1 / classes, whatever the sizes of the classes. Deviations are computed within each class, because
+    the class sizes are known and not estimated.
 
     Examples
     --------
@@ -258,7 +243,6 @@ def units_of(equal: Array, groups: Any, pairs: Iterable[tuple[Array, Array]]) ->
     groups : array (samples,), (samples, 2) or None
         Two columns define crossed groups.
     pairs : iterable of (train, test)
-        Training and test rows.
 
     Examples
     --------
@@ -296,10 +280,9 @@ def paired(gains: Array, weights: Array, units: Units | None = None, spread: Arr
     ``sum(w)**2 / sum(w**2)`` for units with weights w, and are further limited by the kurtosis of the deviations
     (Satterthwaite). If few rows differ, there are about twice as many degrees of freedom as differing rows, and the
     result agrees with McNemar's mid-p test. For crossed groups, the variances for the two kinds of group are added, and
-    the variance for their intersections is subtracted (Cameron, Gelbach & Miller 2011).
-
-    Testing rows several times makes the gains more stable but does not reduce the standard error, because models
-    trained on overlapping rows have correlated gains. The correlation is stronger for less stable models.
+    the variance for their intersections is subtracted (Cameron, Gelbach & Miller 2011). Testing rows several times
+    makes the gains more stable but does not reduce the standard error, because models trained on overlapping rows have
+    correlated gains.
 
     Parameters
     ----------
@@ -372,12 +355,7 @@ def over_tests(total: Array, squares: Array, times: Array) -> tuple[Array, Array
 def from_sums(gains: Array, masses: Array, squares: Array) -> Gain:
     """Return the gain of :func:`paired` for independent rows, computed from sums over the rows.
 
-    Parameters
-    ----------
-    gains : array (kinds,)
-        The distinct gains.
-    masses, squares : arrays (kinds,)
-        For each gain, the sums of its rows' weights and of the squared weights.
+    For each distinct gain, ``masses`` and ``squares`` (kinds,) are the sums of its rows' weights and squared weights.
 
     Examples
     --------
@@ -400,13 +378,8 @@ def from_sums(gains: Array, masses: Array, squares: Array) -> Gain:
 def over_folds(gains: Array, share: float, units: Units | None = None) -> Gain:
     """Return the mean gain over folds and its standard error, corrected for overlap (Nadeau & Bengio 2003).
 
-    Parameters
-    ----------
-    gains : array (folds,)
-    share : float
-        The number of test rows divided by the number of training rows.
-    units : Units, optional
-        The units of the rows. If there are too few groups, the standard error is infinite.
+    ``share`` is the number of test rows divided by the number of training rows. If the rows belong to too few groups
+    (``units``), the standard error is infinite.
 
     Examples
     --------

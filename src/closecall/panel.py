@@ -81,14 +81,8 @@ def disjoint(tests: Sequence[Array], units: Units) -> Array:
 class Panel:
     """The parts of the rows, and which parts may be used to select the challengers that are evaluated on another part.
 
-    Parameters
-    ----------
-    units : Units
-    weights : array (samples,)
-    part : array (samples,)
-        The part of each row; -1 for rows that are not used.
-    may : array (parts, parts)
-        Whether the second part may be used to select challengers for the first.
+    ``part`` (samples,) is the part of each row, or -1 for rows that are not used. ``may`` (parts, parts) states whether
+    the second part may be used to select challengers for the first. The weights are (samples,).
     """
 
     units: Units
@@ -99,11 +93,8 @@ class Panel:
     def shares(self, gains: Array) -> Array:
         """Return each candidate's weight on each part (parts, candidates), or zeros if no other part may be used.
 
-        Parameters
-        ----------
-        gains : array (candidates, samples)
-            Each candidate's gains, or NaN in rows where they are unknown. If candidates tie, the first one is
-            preferred.
+        The gains (candidates, samples) are NaN in rows where they are unknown. If candidates tie, the first is
+        preferred.
 
         Examples
         --------
@@ -131,14 +122,9 @@ class Panel:
     def informed(self, blended: Array, outcomes: Array, codes: Array, spread: Array) -> Gain:
         """Return the gain over guessing of the blend, with critical values for the candidates.
 
-        Parameters
-        ----------
-        blended, spread : arrays (samples,)
-            How often the blend is right in each row, and the variance over its tests.
-        outcomes : array (candidates, samples)
-            How often each candidate is right.
-        codes : array (samples,)
-            The classes.
+        ``blended`` and ``spread`` (samples,) are how often the blend is right in each row and the variance over its
+        tests, ``outcomes`` (candidates, samples) is how often each candidate is right, and ``codes`` (samples,) are the
+        classes.
         """
         found, weights = over_guessing(np.vstack([blended, outcomes]), codes, self.weights)
         gain = with_rare_classes(paired(found[0], weights, self.units, spread), blended, codes, self.weights)

@@ -61,7 +61,7 @@ def gradient(walkers: Any, data: Any, shape: Shape, weights: np.ndarray, problem
     walker = walkers(data, shape, Settings(1, 0.1, False))
     path = path_of(Problem(problem.loss, problem.aggregate, problem.k, 0.0, problem.m), data.total, convex=False)
     values = weights.astype(data.rows.dtype)
-    walker.network(values, np.zeros_like(values), np.zeros_like(values), path).walk(range(1, 2))
+    walker.network(values, np.zeros_like(values), np.zeros_like(values), path)(range(1, 2))
     return np.asarray(walker.kept["gradient"] if walkers is compiled.CompiledWalker else walker.gradient, dtype=float)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from numbers import Integral
 from typing import Any
 
@@ -22,6 +23,8 @@ from .grid import NetworkGrid, NetworkProgress, train_grid
 #: Functions that train on devices other than the CPU; :mod:`closecall.nn` registers its own on import.
 ACCELERATED: dict[str, Callable[..., Any]] = {}
 _CHOSEN = ("aggregate", "k", "alpha", "m")
+#: Parameters that are passed to :func:`train_grid` unchanged.
+_PASSED = ("max_iter", "hidden", "learning_rate", "penalize_intercept", "patience", "callback")
 
 
 class _NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -50,27 +53,12 @@ class _NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seed: int | Sequence[int],
         validation: tuple[Array, Array] | None = None,
     ) -> NetworkGrid:
-        binary = len(self.classes_) == 2
-        if validation is not None:
-            validation = validation[0], self._targets(validation[1])
-        return trainer(self.device)(
-            X,
-            self._targets(codes),
-            problems,
-            max_iter=self.max_iter,
-            seed=seed,
-            sample_weight=mass,
-            classes=None if binary else len(self.classes_),
-            hidden=self.hidden,
-            learning_rate=self.learning_rate,
-            penalize_intercept=self.penalize_intercept,
-            validation=validation,
-            patience=self.patience,
-            callback=self.callback,
-        )
-
-    def _targets(self, codes: Array) -> Array:
-        return 2 * codes - 1 if len(self.classes_) == 2 else codes
+        binary, more = len(self.classes_) == 2, {name: getattr(self, name) for name in _PASSED}
+        if binary:
+            codes = 2 * codes - 1
+            validation = None if validation is None else (validation[0], 2 * validation[1] - 1)
+        more |= {"classes": None if binary else len(self.classes_), "validation": validation}
+        return trainer(self.device)(X, codes, problems, seed=seed, sample_weight=mass, **more)
 
     def decision_function(self, X: Any) -> Array:
         """Return scores (samples,), positive for the second class, or (samples, classes) for more than two classes."""
@@ -84,8 +72,7 @@ class _NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """Return labels (samples,)."""
-        scores = self.decision_function(X)
-        return self.classes_[chosen(scores)]
+        return self.classes_[chosen(self.decision_function(X))]
 
 
 def chosen(scores: Array) -> Array:
@@ -107,14 +94,14 @@ def _counts(name: str, ks: Sequence[Count], ms: Sequence[Count], smallest: float
     >>> _counts("ranked_range", [10, 100], [0.05, 0.2], 200.0)
     [(100, 0.05), (100, 0.2)]
     """
-    aggregate = get_aggregate(name)
-    mine, left = (ks if "k" in aggregate.takes else [None]), (ms if "m" in aggregate.takes else [None])
-    if "m" not in aggregate.takes:
-        return [(k, m) for k in mine for m in left]
-    masses = {
-        (k, m): (resolve_count(k, smallest), resolve_count(m, smallest, name="m", low=0)) for k in mine for m in left
-    }
-    pairs = [pair for pair, (k, m) in masses.items() if m < k]
+    takes = get_aggregate(name).takes
+    if "m" not in takes:
+        return [(k, None) for k in (ks if "k" in takes else [None])]
+    pairs = [
+        (k, m)
+        for k, m in product(ks if "k" in takes else [None], ms)
+        if resolve_count(k, smallest) > resolve_count(m, smallest, name="m", low=0)
+    ]
     if not pairs:
         raise ValueError(f"every m in ms={ms!r} leaves no examples with ks={ks!r}; {name} needs m < k")
     return pairs
@@ -311,7 +298,11 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         folds = list(check_cv(self.cv, codes, classifier=True).split(X, codes))
         settings = self._problems(min(float(mass[train].sum()) for train, _ in folds))
         problems, seeds = [each for each in settings for _ in draws], draws * len(settings)
-        scores = np.array([self._fold(X, codes, mass, problems, seeds, *fold) for fold in folds])
+        scores = np.empty((len(folds), len(problems)))
+        for row, (train, test) in zip(scores, folds, strict=True):
+            grid = self._train(X[train], codes[train], mass[train], problems, seeds)
+            right = np.array([chosen(each.T) for each in grid.scores(X[test])]) == codes[test]
+            row[:] = right @ mass[test] / max(mass[test].sum(), np.finfo(float).tiny)
         best = self._choose(problems, scores)
         winner = problems[best]
         self.best_params_ = {name: getattr(winner, name) for name in _CHOSEN}
@@ -330,9 +321,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
     def _problems(self, smallest: float) -> list[Problem]:
         # Averages come first.
         alphas = np.logspace(-5, 5, 11) if self.alphas is None else self.alphas
-        ks = self.ks
-        if ks is None:
-            ks = [10**power for power in range(1, 10) if 10**power < smallest]
+        ks = [10**power for power in range(1, 10) if 10**power < smallest] if self.ks is None else self.ks
         for name in self.aggregates:
             warn_of_one(name, *ks, depth=4)
         others = [
@@ -342,21 +331,6 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
             for alpha in alphas
         ]
         return [Problem(self.loss, "average", None, float(alpha)) for alpha in alphas] + others
-
-    def _fold(
-        self,
-        X: Array,
-        codes: Array,
-        mass: Array,
-        problems: Sequence[Problem],
-        seeds: Sequence[int],
-        train: Array,
-        test: Array,
-    ) -> Array:
-        # Accuracies (problems,) of one fold.
-        grid = self._train(X[train], codes[train], mass[train], problems, seeds)
-        right = np.array([chosen(each.T) for each in grid.scores(X[test])]) == codes[test]
-        return right @ mass[test] / max(mass[test].sum(), np.finfo(float).tiny)
 
     def _choose(self, problems: Sequence[Problem], scores: Array) -> int:
         mean = scores.mean(axis=0)

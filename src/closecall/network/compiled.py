@@ -7,6 +7,7 @@ the core aggregates, any masses and any number of classes, in float32. Calls rel
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from pathlib import Path as File
 from typing import Any
 
@@ -47,6 +48,7 @@ class _Network(ctypes.Structure):
         ("m", ctypes.c_double),
         ("hint", ctypes.c_double * 3),
     )
+    kept: tuple[Array, ...]
 
 
 def _load() -> ctypes.CDLL | None:
@@ -79,7 +81,7 @@ class CompiledWalker:
 
     def __init__(self, data: Data, shape: Shape, settings: Settings) -> None:
         self.data, self.settings = data, settings
-        self.schedules: dict[tuple[str, float, range], tuple[tuple[Array, ...], tuple[int | None, ...]]] = {}
+        self.schedules: dict[tuple[str, float, range], tuple[Array, ...]] = {}
         samples, height = len(data.rows), shape.layers[2][1]
         # The activations and derivatives of a chunk, 2**16 floats, fit in the L2 cache; 512 samples suffice.
         room = 2**16 // (height + 2 * shape.hidden + shape.outputs)
@@ -111,35 +113,30 @@ class CompiledWalker:
             *(_address(given[name]) for name in _POINTERS), data.total, *(_address(rooms[name]) for name in _ROOMS),
         )  # fmt: skip
 
-    def schedule(self, aggregate: str, k: float, span: range) -> tuple[tuple[Array, ...], tuple[int | None, ...]]:
-        """Return the arrays of k, rates and corrections for a span, and their addresses; most networks share them."""
+    def network(self, weights: Array, mean: Array, square: Array, path: Path) -> Callable[[range], None]:
+        """Return a function that trains a network for a span of steps, and changes its three vectors (size,)."""
+        loss, kind = LOSSES[get_loss(path.loss).value], KINDS[get_aggregate(path.aggregate).weigh]
+        hint = (0.0, 0.0, -1.0)  # the last known position of the k-th smallest key
+        vectors = weights, mean, square
+        state = _Network(*map(_address, vectors), loss, kind, path.alpha, path.m, hint)
+        state.kept = vectors  # C has only their addresses
+
+        def walk(span: range) -> None:
+            assert LIBRARY is not None
+            addresses = map(_address, self._schedule(path.aggregate, path.k, span))
+            LIBRARY.network_walk(ctypes.addressof(self.job), ctypes.addressof(state), len(span), *addresses)
+
+        return walk
+
+    def _schedule(self, aggregate: str, k: float, span: range) -> tuple[Array, ...]:
+        """Return k, the rate and the correction at each step of a span; most networks share these arrays."""
         if (aggregate, k, span) not in self.schedules:
             counts = Path("", aggregate, 0.0, k, 0.0).counts(self.data.total, self.settings.max_iter, span)
             if get_aggregate(aggregate).weigh is _MAXIMAL:
                 counts = np.ones(len(span))
             factors = np.array([self.settings.factors(step) for step in span], dtype=np.float32).T.copy()
-            arrays = (counts, *factors)
-            self.schedules[aggregate, k, span] = arrays, tuple(map(_address, arrays))
+            self.schedules[aggregate, k, span] = counts, *factors
         return self.schedules[aggregate, k, span]
-
-    def network(self, weights: Array, mean: Array, square: Array, path: Path) -> CompiledNetwork:
-        """Return a network at the beginning of its path; its three vectors (size,) are changed in place."""
-        return CompiledNetwork(self, weights, mean, square, path)
-
-
-class CompiledNetwork:
-    """A network in training, with the last known position of its k-th smallest key."""
-
-    def __init__(self, walker: CompiledWalker, weights: Array, mean: Array, square: Array, path: Path) -> None:
-        self.walker, self.path, self.kept = walker, path, (weights, mean, square)
-        loss, kind = LOSSES[get_loss(path.loss).value], KINDS[get_aggregate(path.aggregate).weigh]
-        self.state = _Network(*map(_address, self.kept), loss, kind, path.alpha, path.m, (0.0, 0.0, -1.0))
-
-    def walk(self, span: range) -> None:
-        """Take these steps."""
-        assert LIBRARY is not None
-        addresses = self.walker.schedule(self.path.aggregate, self.path.k, span)[1]
-        LIBRARY.network_walk(ctypes.addressof(self.walker.job), ctypes.addressof(self.state), len(span), *addresses)
 
 
 def _whole(width: int) -> int:

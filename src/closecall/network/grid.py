@@ -148,17 +148,14 @@ def train_grid(
 class KernelTrainer:
     """A trainer that handles one network of a grid at a time, with the compiled kernel if possible, otherwise NumPy.
 
-    The trainer starts with one network for each random start. :class:`closecall.nn.network.TorchTrainer` has the same
-    methods for any device.
+    The trainer starts with one network for each random start.
     """
 
-    def __init__(
-        self, data: Data, held: Data | None, begin: Parameters, settings: Settings, patience: int, tick: Tick
-    ) -> None:
+    def __init__(self, data: Any, held: Any, begin: Parameters, settings: Settings, patience: int, tick: Tick) -> None:
         self.data, self.held, self.shape, self.settings = data, held, begin.shape, settings
         self.patience, self.tick = patience, tick
         values = begin.values.astype(data.rows.dtype)
-        self.state = [values, np.zeros_like(values), np.zeros_like(values)]  # Adam's mean and mean square
+        self.state: list[Any] = [values, np.zeros_like(values), np.zeros_like(values)]  # Adam's mean and mean square
         self.walkers: dict[bool, compiled.CompiledWalker | twin.TwinWalker] = {}
 
     def pick(self, rows: Sequence[int]) -> None:
@@ -171,14 +168,14 @@ class KernelTrainer:
         If ``watched``, each network keeps its best parameters and may stop early.
         """
         with np.errstate(all="ignore"):  # the compiled kernel does not warn either; non-finite weights raise later
-            walk = self._watch if watched else self._walk
-            return [walk(self._network(row, path), row, path, span) for row, path in enumerate(paths)]
+            train = self._watch if watched else self._walk
+            return [train(row, path, span) for row, path in enumerate(paths)]
 
     def weights(self) -> Array:
         """Return the weights (rows, size) of the current networks."""
-        return self.state[0]
+        return np.asarray(self.state[0])
 
-    def _network(self, row: int, path: Path) -> compiled.CompiledNetwork | twin.TwinNetwork:
+    def _network(self, row: int, path: Path) -> Callable[[range], None]:
         fast = compiled.serves(path, self.data.rows.dtype)
         if fast not in self.walkers:
             make = compiled.CompiledWalker if fast else twin.TwinWalker
@@ -186,22 +183,21 @@ class KernelTrainer:
         weights, mean, square = (each[row] for each in self.state)
         return self.walkers[fast].network(weights, mean, square, path)
 
-    def _walk(self, network: Any, row: int, path: Path, span: range) -> int:
-        begin = span.start
+    def _walk(self, row: int, path: Path, span: range) -> int:
+        walk, begin = self._network(row, path), span.start
         while begin < span.stop:
             end = min(begin + self.tick(0), span.stop)
-            network.walk(range(begin, end))
+            walk(range(begin, end))
             self.tick(end - begin)
             begin = end
         return span.stop - 1
 
-    def _watch(self, network: Any, row: int, path: Path, span: range) -> int:
-        assert self.held is not None
-        weights = self.state[0][row]
+    def _watch(self, row: int, path: Path, span: range) -> int:
+        walk, weights = self._network(row, path), self.state[0][row]
         best, kept, stale = -1.0, weights.copy(), 0
         first = first_final_step(self.settings.max_iter) if get_aggregate(path.aggregate).decays else 1
         for step in span:
-            network.walk(range(step, step + 1))
+            walk(range(step, step + 1))
             self.tick(1)
             if step < first:
                 continue

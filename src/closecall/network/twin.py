@@ -6,6 +6,7 @@ It supports every loss and aggregate, including those that a user adds.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -27,38 +28,24 @@ class TwinWalker:
         self.penalized = shape.penalized(settings.penalize_intercept).astype(data.rows.dtype)
         self.gradient = np.empty(shape.size, dtype=data.rows.dtype)
 
-    def network(self, weights: Array, mean: Array, square: Array, path: Path) -> TwinNetwork:
-        """Return a network at the beginning of its path; its three vectors (size,) are changed in place."""
-        return TwinNetwork(self, weights, mean, square, path)
+    def network(self, weights: Array, mean: Array, square: Array, path: Path) -> Callable[[range], None]:
+        """Return a function that trains a network for a span of steps, and changes its three vectors (size,)."""
+        layers, slopes = self.shape.split(weights), self.shape.split(self.gradient)
+        decay = self.gradient.dtype.type(path.alpha) * self.penalized
 
+        def walk(span: range) -> None:
+            for step, k in zip(span, path.counts(self.data.total, self.settings.max_iter, span), strict=True):
+                pulls = pull(forward(layers, self.seen), self.data, path, k)
+                busy = (pulls != 0).any(axis=0)
+                few = 2 * np.count_nonzero(busy) <= busy.size
+                backward(layers, self.seen[:, busy] if few else self.seen, pulls[:, busy] if few else pulls, slopes)
+                gradient = self.gradient + decay * weights
+                mean[:] += (1 - BETAS[0]) * (gradient - mean)
+                square[:] = BETAS[1] * square + (1 - BETAS[1]) * np.square(gradient)
+                rate, correction = self.settings.factors(step)
+                weights[:] -= rate * mean / (np.sqrt(square) * correction + EPSILON)
 
-class TwinNetwork:
-    """A network in training."""
-
-    def __init__(self, walker: TwinWalker, weights: Array, mean: Array, square: Array, path: Path) -> None:
-        self.walker, self.path = walker, path
-        self.weights, self.mean, self.square = weights, mean, square
-
-    def walk(self, span: range) -> None:
-        """Take these steps."""
-        walker = self.walker
-        layers, slopes = walker.shape.split(self.weights), walker.shape.split(walker.gradient)
-        counts = self.path.counts(walker.data.total, walker.settings.max_iter, span)
-        for step, k in zip(span, counts, strict=True):
-            pulls = pull(forward(layers, walker.seen), walker.data, self.path, k)
-            busy = (pulls != 0).any(axis=0)
-            few = 2 * np.count_nonzero(busy) <= busy.size
-            backward(layers, walker.seen[:, busy] if few else walker.seen, pulls[:, busy] if few else pulls, slopes)
-            self.descend(*walker.settings.factors(step))
-
-    def descend(self, rate: float, correction: float) -> None:
-        """Take one step of Adam (Kingma & Ba 2015)."""
-        gradient = self.walker.gradient
-        gradient += gradient.dtype.type(self.path.alpha) * self.walker.penalized * self.weights
-        self.mean += (1 - BETAS[0]) * (gradient - self.mean)
-        self.square *= BETAS[1]
-        self.square += (1 - BETAS[1]) * np.square(gradient)
-        self.weights -= rate * self.mean / (np.sqrt(self.square) * correction + EPSILON)
+        return walk
 
 
 def pull(scores: Array, data: Data, path: Path, k: float) -> Array:

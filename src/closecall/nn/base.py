@@ -38,6 +38,8 @@ class Reducer(nn.Module):  # type: ignore[misc]
     aggregate: ClassVar[str]
     #: Additional settings and their defaults, named as in :class:`closecall.nn.plan.Plan`.
     more: ClassVar[dict[str, Any]] = {}
+    #: The names of settings that the plan does not contain, for ``repr``.
+    own: ClassVar[tuple[str, ...]] = ()
     remaining: Tensor
 
     def __init__(
@@ -160,7 +162,8 @@ class Reducer(nn.Module):  # type: ignore[misc]
 
     def extra_repr(self) -> str:
         """Return the settings for ``repr``."""
-        shown = {name: getattr(self, name) for name in (*self.takes, *self.more, "dim", "nonfinite", "reduction")}
+        names = (*self.own, *self.takes, *self.more, "dim", "nonfinite", "reduction")
+        shown = {name: getattr(self, name) for name in names}
         shown |= {} if self.group is None else {"group": self.group}
         shown |= {f"{name}_schedule": type(each).__name__ for name, each in self.schedules.items()}
         return ", ".join(f"{name}={value!r}" for name, value in shown.items())

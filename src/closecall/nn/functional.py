@@ -6,6 +6,17 @@ such as a segmentation map, are treated as one batch of examples, or, with ``dim
 precision are converted to float32. A count greater than the batch size means the whole batch. On the CPU, a NaN loss
 raises an error, even under ``torch.compile`` and ``vmap``. On accelerators, where a check would have to wait for the
 device, a NaN loss makes the value NaN.
+
+Examples
+--------
+>>> import torch
+>>> losses = torch.tensor([9.0, 1.0, 2.0, 3.0])
+>>> [each(losses).item() for each in (average, maximal)]
+[3.75, 9.0]
+>>> [each(losses, 2).item() for each in (top_k, average_top_k, trimmed)]
+[3.0, 6.0, 1.5]
+>>> ranked_range(losses, k=3, m=1).item(), close_k(losses, k=2, threshold=1.2).item()
+(2.5, 1.5)
 """
 
 from __future__ import annotations
@@ -156,84 +167,35 @@ def weights(
 
 
 def average(losses: Tensor, **options: Any) -> Tensor:
-    """Return the mean or the sum of all losses, weighted by mass. The options are those of :func:`aggregate`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> average(torch.tensor([1.0, 2.0]), mass=torch.tensor([1.0, 3.0])).item()
-    1.75
-    """
+    """Return the mean or the sum of all losses, weighted by mass. The options are those of :func:`aggregate`."""
     return aggregate("average", losses, **options)
 
 
 def maximal(losses: Tensor, **options: Any) -> Tensor:
-    """Return the largest loss; tied losses share the gradient. The options are those of :func:`aggregate`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> maximal(torch.tensor([1.0, 2.0])).item()
-    2.0
-    """
+    """Return the largest loss; tied losses share the gradient. The options are those of :func:`aggregate`."""
     return aggregate("maximal", losses, **options)
 
 
 def top_k(losses: Tensor, k: Count, **options: Any) -> Tensor:
-    """Return the k-th largest loss. The options are those of :func:`aggregate`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> top_k(torch.tensor([3.0, 1.0, 2.0]), 2).item()
-    2.0
-    """
+    """Return the k-th largest loss. The options are those of :func:`aggregate`."""
     return aggregate("top", losses, k=k, **options)
 
 
 def average_top_k(losses: Tensor, k: Count, **options: Any) -> Tensor:
-    """Average the k largest losses (Fan et al. 2017). The options are those of :func:`aggregate`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> average_top_k(torch.tensor([3.0, 1.0, 2.0]), 2).item()
-    2.5
-    """
+    """Average the k largest losses (Fan et al. 2017). The options are those of :func:`aggregate`."""
     return aggregate("atk", losses, k=k, **options)
 
 
 def close_k(losses: Tensor, k: Count, threshold: float | None = None, **options: Any) -> Tensor:
-    """Average the k losses nearest the threshold: the close calls. The options are those of :func:`aggregate`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> close_k(torch.tensor([3.0, 0.5, 1.25]), 2, threshold=1.0, reduction="sum").item()
-    1.75
-    """
+    """Average the k losses nearest the threshold: the close calls. The options are those of :func:`aggregate`."""
     return aggregate("close", losses, k=k, threshold=threshold, **options)
 
 
 def ranked_range(losses: Tensor, k: Count, m: Count, **options: Any) -> Tensor:
-    """Average the losses ranked m+1 to k, largest first (Hu et al. 2020). The options are those of :func:`aggregate`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> ranked_range(torch.tensor([9.0, 1.0, 2.0, 3.0]), 3, 1, reduction="sum").item()
-    5.0
-    """
+    """Average the losses ranked m+1 to k (Hu et al. 2020). The options are those of :func:`aggregate`."""
     return aggregate("ranked_range", losses, k=k, m=m, **options)
 
 
 def trimmed(losses: Tensor, m: Count, **options: Any) -> Tensor:
-    """Average all but the m largest losses. The options are those of :func:`aggregate`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> trimmed(torch.tensor([9.0, 1.0, 2.0, 3.0]), 1, reduction="mean").item()
-    2.0
-    """
+    """Average all but the m largest losses. The options are those of :func:`aggregate`."""
     return aggregate("trimmed", losses, m=m, **options)

@@ -21,9 +21,8 @@ from closecall.losses import get_loss
 from closecall.network import grid
 from closecall.network.classifier import ACCELERATED
 from closecall.network.data import Data
-from closecall.network.grid import NetworkGrid, Tick
-from closecall.network.layers import Parameters
-from closecall.network.paths import BETAS, EPSILON, Path, Settings, blocks
+from closecall.network.grid import KernelTrainer, NetworkGrid
+from closecall.network.paths import BETAS, EPSILON, Path, blocks
 from closecall.objective import Problem
 from closecall.schedules import first_final_step
 
@@ -110,51 +109,34 @@ class Tensors:
         return torch.tensor(values, dtype=count_dtype(self.inputs.device), device=self.inputs.device)[:, None]
 
 
-class TorchTrainer:
-    """A trainer for networks on a device; the networks of a block share a loss and an aggregate.
+class TorchTrainer(KernelTrainer):
+    """A trainer for networks on a device; the networks of a block share a loss and an aggregate."""
 
-    It has the same methods as :class:`closecall.network.grid.KernelTrainer`.
-    """
-
-    def __init__(
-        self,
-        data: Data,
-        held: Data | None,
-        begin: Parameters,
-        settings: Settings,
-        patience: int,
-        tick: Tick,
-        *,
-        device: Any,
-    ) -> None:
-        self.data, self.held = Tensors.of(data, device), None if held is None else Tensors.of(held, device)
-        self.shape, self.settings, self.patience, self.tick = begin.shape, settings, patience, tick
-        values = torch.as_tensor(begin.values).to(self.data.inputs)
-        self.state = [values, torch.zeros_like(values), torch.zeros_like(values)]  # Adam's mean and mean square
-        self.penalized = torch.as_tensor(begin.shape.penalized(settings.penalize_intercept)).to(values)
-
-    def pick(self, rows: Sequence[int]) -> None:
-        """Continue with the networks in these rows."""
-        self.state = [each[rows] for each in self.state]
+    def __init__(self, *given: Any, device: Any) -> None:
+        super().__init__(*given)
+        self.data, self.held = (None if each is None else Tensors.of(each, device) for each in (self.data, self.held))
+        self.state = [torch.as_tensor(each).to(self.data.inputs) for each in self.state]
+        penalized = self.shape.penalized(self.settings.penalize_intercept)
+        self.penalized = torch.as_tensor(penalized).to(self.data.inputs)
 
     def train(self, paths: Sequence[Path], span: range, *, watched: bool) -> list[int]:
-        """Train every block of rows through the span in place; return the last step of each row."""
+        """Train every block of networks through a span of steps, and return the last step of each network."""
         inputs = self.data.inputs
         room = CPU_BLOCK if inputs.device.type == "cpu" else LARGE_BLOCK
         size = max(1, room // ((2 * self.shape.hidden + self.shape.outputs) * inputs.shape[1]))
         steps: list[int] = []
         for where, block in blocks(paths, size):
             watch = Watch(self, len(block)) if watched and self.held is not None else None
-            steps += [self._walk([each[where] for each in self.state], block, span, watch)] * len(block)
+            steps += [self._descend([each[where] for each in self.state], block, span, watch)] * len(block)
             if watch is not None and watch.kept is not None:
                 self.state[0][where] = watch.kept
         return steps
 
     def weights(self) -> Array:
         """Return the weights (rows, size) of the current networks."""
-        return self.state[0].cpu().numpy()
+        return np.asarray(self.state[0].cpu())
 
-    def _walk(self, state: Sequence[Tensor], paths: Sequence[Path], span: range, watch: Watch | None) -> int:
+    def _descend(self, state: Sequence[Tensor], paths: Sequence[Path], span: range, watch: Watch | None) -> int:
         """Train rows that share a loss and an aggregate through a span of steps in place; return the last step."""
         data, settings = self.data, self.settings
         loss, aggregate = get_loss(paths[0].loss), get_aggregate(paths[0].aggregate)
@@ -185,7 +167,6 @@ class Watch:
     """Early stopping; it keeps the parameters of each network that perform best on the validation data."""
 
     def __init__(self, trainer: TorchTrainer, rows: int) -> None:
-        assert trainer.held is not None
         self.data, self.shape, self.patience = trainer.held, trainer.shape, trainer.patience
         self.best = torch.full((rows,), -1.0)
         self.stale = torch.zeros(rows, dtype=torch.int64)

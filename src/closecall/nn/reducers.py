@@ -1,6 +1,12 @@
 """Reducers as modules: each turns per-example losses into one number.
 
 :class:`closecall.nn.CloseK` is in :mod:`closecall.nn.close`.
+
+Examples
+--------
+>>> losses = torch.tensor([1.0, 3.0, 2.0])
+>>> [reducer(losses).item() for reducer in (Average(), Maximal(), TopK(k=2), RankedRange(k=2, m=1), Trimmed(m=1))]
+[2.0, 3.0, 2.0, 2.0, 1.5]
 """
 
 from __future__ import annotations
@@ -24,37 +30,19 @@ from .soft import Chosen, tilt
 
 
 class Average(Reducer):
-    """Every loss counts.
-
-    Examples
-    --------
-    >>> Average()(torch.tensor([1.0, 3.0])).item()
-    2.0
-    """
+    """The average of all losses."""
 
     aggregate = "average"
 
 
 class Maximal(Reducer):
-    """The largest loss.
-
-    Examples
-    --------
-    >>> Maximal()(torch.tensor([1.0, 3.0])).item()
-    3.0
-    """
+    """The largest loss."""
 
     aggregate = "maximal"
 
 
 class TopK(Reducer):
-    """The k-th largest loss.
-
-    Examples
-    --------
-    >>> TopK(k=2)(torch.tensor([1.0, 3.0, 2.0])).item()
-    2.0
-    """
+    """The k-th largest loss."""
 
     aggregate = "top"
 
@@ -87,39 +75,16 @@ class AverageTopK(Reducer):
     aggregate = "atk"
     more: ClassVar[dict[str, Any]] = {"min_loss": None, "min_kept": 1, "temperature": None}
 
-    def __init__(
-        self,
-        k: Count = None,
-        *,
-        min_loss: float | None = None,
-        min_kept: Count = 1,
-        temperature: float | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(k, min_loss=min_loss, min_kept=min_kept, temperature=temperature, **options)
-
 
 class RankedRange(Reducer):
-    """The losses ranked m+1 to k, largest first (Hu et al. 2020); ``temperature`` makes the selection soft.
-
-    Examples
-    --------
-    >>> RankedRange(k=2, m=1)(torch.tensor([1.0, 3.0, 2.0])).item()
-    2.0
-    """
+    """The losses ranked m+1 to k, largest first (Hu et al. 2020); ``temperature`` makes the selection soft."""
 
     aggregate = "ranked_range"
     more: ClassVar[dict[str, Any]] = {"temperature": None}
 
 
 class Trimmed(Reducer):
-    """All but the m largest losses; ``temperature`` makes the selection soft.
-
-    Examples
-    --------
-    >>> Trimmed(m=1)(torch.tensor([1.0, 3.0, 2.0])).item()
-    1.5
-    """
+    """All but the m largest losses; ``temperature`` makes the selection soft."""
 
     aggregate = "trimmed"
     more: ClassVar[dict[str, Any]] = {"temperature": None}
@@ -149,6 +114,7 @@ class HardNegatives(Reducer):
 
     aggregate = "hard_negatives"
     takes = ()
+    own = ("ratio", "min_kept")
 
     def __init__(self, ratio: float = 3.0, *, min_kept: Count = 0, **options: Any) -> None:
         if not 0 <= ratio < math.inf:
@@ -157,9 +123,7 @@ class HardNegatives(Reducer):
         super().__init__(**options)
         self.ratio, self.min_kept = ratio, min_kept
 
-    def forward(  # type: ignore[override]
-        self, losses: Tensor, *, positives: Tensor, **given: Any
-    ) -> Tensor:
+    def forward(self, losses: Tensor, *, positives: Tensor, **given: Any) -> Tensor:  # type: ignore[override]
         """Reduce losses like any other reducer; the boolean ``positives`` marks examples that are always kept."""
         return self.reduce(Batch(losses, positives=positives, **given))
 
@@ -177,10 +141,6 @@ class HardNegatives(Reducer):
         wanted = torch.maximum(self.ratio * select.sums(mass * kept), least)
         wanted = torch.where(wanted >= there, math.inf, wanted)
         return Chosen(mass * kept + negatives.take(-rows.losses, wanted))
-
-    def extra_repr(self) -> str:
-        """Return the settings for ``repr``."""
-        return f"ratio={self.ratio!r}, min_kept={self.min_kept!r}, {super().extra_repr()}"
 
 
 class Tilted(Reducer):
@@ -202,6 +162,7 @@ class Tilted(Reducer):
 
     aggregate = "tilted"
     takes = ()
+    own = ("t",)
 
     def __init__(self, t: float = 1.0, **options: Any) -> None:
         if not math.isfinite(t):
@@ -212,10 +173,6 @@ class Tilted(Reducer):
     def weigher(self, plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
         """Return weights in proportion to exp(t * loss); ``closeness`` is ignored."""
         return tilt(select, rows.losses, self.t)
-
-    def extra_repr(self) -> str:
-        """Return the settings for ``repr``."""
-        return f"t={self.t!r}, {super().extra_repr()}"
 
 
 class Spectrum(Reducer):

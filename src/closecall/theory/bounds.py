@@ -5,8 +5,9 @@ the paper's definition of the close-k loss (section "Close-k Aggregate Loss"),
 
     L = sum(s * l) + M * sum((c - s) * [m <= 0]).
 
-M is the same for all parameters compared, and is at least T and at least the largest loss that occurs. With the
-misclassified mass E = sum(c * [m <= 0]), all bounds follow from the identity
+M is the same for all parameters compared, and is at least T and at least the largest loss that occurs. In the
+functions below, ``k`` is the mass that ``close`` uses. With the misclassified mass E = sum(c * [m <= 0]), all bounds
+follow from the identity
 
     L / M - E = sum(s * (l / M - [m <= 0])).
 
@@ -35,18 +36,8 @@ def close_value_bounds(errors: Any, k: float, *, threshold: float, constant: flo
     """Return bounds on L / M for a classifier with the given errors (the paper's lemma "bounded by 0-1 loss").
 
     The paper's bounds are E - k < L / M < E + k (its formula says close-1 instead of close-k). The identity gives the
-    tighter bounds E - k (1 - T / M) <= L / M <= E + k T / M.
-
-    Parameters
-    ----------
-    errors : float or array
-        E, the misclassified mass.
-    k : float
-        The mass that ``close`` uses.
-    threshold : float
-        T, the loss of an example on the boundary.
-    constant : float
-        M, at least T and the largest loss.
+    tighter bounds E - k (1 - T / M) <= L / M <= E + k T / M. ``errors`` (E) may be an array, ``threshold`` is T, and
+    ``constant`` is M.
 
     Examples
     --------
@@ -58,21 +49,12 @@ def close_value_bounds(errors: Any, k: float, *, threshold: float, constant: flo
 
 
 def minimizer_errors_bound(optimum: float, k: float, *, whole: bool = True) -> float:
-    """Return the largest mass that a minimiser of the close-k loss can misclassify (Lemma k, or Lemma optimum for k =
-    1).
+    """Return the largest mass that a minimiser of the close-k loss can misclassify (Lemma k; Lemma optimum if k = 1).
 
-    Without regularisation, the two bounds of :func:`close_value_bounds` give E(minimiser) < E(optimum) + k. If all
-    masses are whole numbers, so is E, which gives the paper's E(optimum) + k - 1. With fractional masses, the paper's
-    bound can be exceeded.
-
-    Parameters
-    ----------
-    optimum : float
-        The smallest mass that any classifier of the class misclassifies.
-    k : float
-        The mass that ``close`` uses.
-    whole : bool
-        Whether all masses are whole numbers. If they are, the bound may be attained; otherwise it is never reached.
+    ``optimum`` is the smallest mass that any classifier of the class misclassifies. Without regularisation, the two
+    bounds of :func:`close_value_bounds` give E(minimiser) < E(optimum) + k. If all masses are whole numbers
+    (``whole``), so is E, which gives the paper's E(optimum) + k - 1. With fractional masses, the paper's bound can be
+    exceeded.
 
     Examples
     --------
@@ -86,16 +68,11 @@ def minimizer_errors_bound(optimum: float, k: float, *, whole: bool = True) -> f
 def training_errors_bound(value: Any, k: float, *, threshold: float, constant: float) -> Any:
     """Return the largest mass that a classifier with close-k loss L can misclassify in training, L / M + k (1 - T / M).
 
+    ``value`` is L, including its M term, from :func:`closecall.objective.aggregate_value` with ``constant=M``.
+
     The proof of the paper's generalisation theorem needs this bound. The paper uses L + k - 1 instead, which is wrong
     for two reasons. L is measured in units of M, not of errors. The term k - 1 compares the minimiser with the optimum
     and does not apply to a single classifier: with k = 1 and a single error on the boundary, L / M + k - 1 = T / M < 1.
-
-    Parameters
-    ----------
-    value : float or array
-        L, including its M term, from :func:`closecall.objective.aggregate_value` with ``constant=M``.
-    k, threshold, constant : float
-        As in :func:`close_value_bounds`.
 
     Examples
     --------
@@ -151,22 +128,8 @@ def generalization_bound(
 
     This is :func:`risk_bound` for the training risk (L / M + k (1 - T / M)) / n, the largest one that
     :func:`training_errors_bound` allows. The paper's generalisation theorem has L instead of L / M and k - 1 instead of
-    k (1 - T / M), and does not divide their sum by n.
-
-    Parameters
-    ----------
-    value : float
-        L, the close-k loss summed over the training set, including its M term.
-    k : float
-        The mass that ``close`` uses.
-    samples : int
-        n, the number of training examples.
-    vc : int
-        The VC dimension of the class.
-    delta : float
-        The probability that the bound fails.
-    threshold, constant : float
-        T and M.
+    k (1 - T / M), and does not divide their sum by n. ``value`` is L, summed over n = ``samples`` training examples;
+    ``vc`` is the VC dimension of the class, and ``threshold`` and ``constant`` are T and M.
 
     Examples
     --------

@@ -9,18 +9,15 @@ rays. The signs of the products of z with the rays of a cone decide what is know
 
 The mass of the wrong examples is a lower bound on the errors in the whole cone. Each ray is a classifier, so its errors
 are an upper bound. A cone is dropped if its lower bound reaches the target. If no cone survives a pass, no classifier
-misclassifies less than the target. The target rises from half the number of errors of the best classifier found so
-far to the full number, so a proven bound is always available. Each pass costs more than the one before, and the last
-one dominates.
+misclassifies less than the target. The target rises from half the errors of the best known classifier to the full
+number, so a proven bound is always available; the last pass takes most of the time.
 
 Pairs of undecided examples raise the bound: if no theta of the cone is right on both examples, one of them counts as an
 error. Only pairs that a good classifier orders wrongly are used, and each example belongs to at most one pair
 (:func:`matched`). On the data sets of docs/results/beyond-exact.md, the pairs halve the number of cones.
 
-A cone is split on a long edge whose ends disagree about a large undecided mass, at the mean position where
-the sign changes. If only the mass were considered, a few edges might be split forever while the others stay long. For
-300 normally distributed examples with three features, a sixth of them misclassified, ten thousand cones are needed,
-whereas enumeration checks 300 ** 3 positions.
+A cone is split on a long edge whose ends disagree about a large undecided mass, at the mean position where the sign
+changes. If only the mass were considered, a few edges might be split forever while the others stay long.
 """
 
 from __future__ import annotations
@@ -63,11 +60,9 @@ class _Cones:
 
     def part(self, rows: Array, cones: Array) -> _Cones:
         """Return the cones and rows that are selected by Boolean arrays."""
-        renumbered = np.cumsum(cones) - 1
-        owner = renumbered[self.owner[rows]]
-        return _Cones(
-            self.products[rows], owner, self.example[rows], self.mass[rows], self.wrong[cones], self.rays[cones]
-        )
+        owner = (np.cumsum(cones) - 1)[self.owner[rows]]
+        by_rows, by_cones = (self.example[rows], self.mass[rows]), (self.wrong[cones], self.rays[cones])
+        return _Cones(self.products[rows], owner, *by_rows, *by_cones)
 
 
 def least_outside(
@@ -82,11 +77,10 @@ def least_outside(
     """Split cones until the best classifier is proven optimal or time runs out; return the lower bound.
 
     The bound applies to the total weight of the vectors outside an open half-space with the origin on its boundary. The
-    vectors are (samples, dimensions), and their weights (samples,) are positive. ``best`` is the weight outside the
-    half-space of a known classifier. ``accept`` receives a Boolean array (samples,) that marks the vectors inside a
-    half-space, and returns the smallest weight outside found so far. ``slopes`` (dimensions - 1,) are the slopes of a
-    good classifier, for vectors whose last entry is their label. Pairs that this classifier orders wrongly raise the
-    bounds.
+    vectors are (samples, dimensions), and their weights (samples,) are positive. ``best`` is the weight outside a known
+    half-space. ``accept`` receives a Boolean array (samples,) that marks the vectors inside a half-space, and returns
+    the smallest weight outside found so far. ``slopes`` (dimensions - 1,) are the slopes of a good classifier, if the
+    last entry of each vector is its label; pairs that this classifier orders wrongly raise the bounds.
 
     Examples
     --------
@@ -267,8 +261,7 @@ def _split(cones: _Cones, patterns: Array) -> _Cones:
 
 def _halves(cones: _Cones) -> list[_Cones]:
     """Return the block as a list, or its two halves if it is too large."""
-    count = len(cones.wrong)
-    if count <= BLOCK:
+    if len(cones.wrong) <= BLOCK:
         return [cones]
-    first = np.arange(count) < count // 2
+    first = np.arange(len(cones.wrong)) < len(cones.wrong) // 2
     return [cones.part(half[cones.owner], half) for half in (first, ~first)]

@@ -10,7 +10,7 @@ found as needed:
     cover the conflicts known so far (HiGHS, binary variables only): the optimum is a lower bound
     find conflicts among the examples outside the cover (linear programmes): if there are none, the bound is attained
 
-The programme has no "big M" constraints, whose tolerance would invalidate the bound for classifiers with small margins.
+There are no "big M" constraints, whose tolerance would invalidate the bound for classifiers with small margins.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from closecall._names import Array
 
 #: The number of searches for conflicts before the next cover. On 100 examples with 5 features and 15 errors, a gap
-#: remained after 20 s with 1 search, and 15 searches took about 7 s. On easy problems, the number makes little
-#: difference.
+#: remained after 20 s with 1 search, and 15 searches took about 7 s.
 PASSES = 10
 #: HiGHS proves an optimum up to 1e-6 of the largest weight; values that are closer count as equal.
 GAP = 2e-6
@@ -77,11 +76,26 @@ def lightest_cover(vectors: Array, weights: Array, *, time_limit: float, accept:
     conflicts: list[Array] = []
     covered, blame = np.zeros(len(weights), dtype=bool), np.zeros(len(weights))
     bound, attained = 0.0, np.inf
+
+    def give_up(alive: Array) -> Array | None:
+        # Remove one example of each conflict, the one with the most conflicts relative to its weight, until no conflict
+        # is left or time runs out.
+        while time.monotonic() < deadline:
+            rows = np.flatnonzero(alive)
+            found = find_conflict(vectors[rows], rng.random(rows.size))
+            if found is None:
+                return alive
+            conflict = rows[found]
+            conflicts.append(conflict)
+            blame[conflict] += 1 / weights[conflict]
+            alive[conflict[blame[conflict].argmax()]] = False
+        return None
+
     while True:
         known = len(conflicts)
         for _ in range(PASSES):
             before = len(conflicts)
-            free = _give_up(vectors, weights, ~covered, conflicts, blame, rng, deadline)
+            free = give_up(~covered)
             attained = attained if free is None else accept(free)
             if free is None or len(conflicts) == before:
                 break
@@ -95,33 +109,6 @@ def lightest_cover(vectors: Array, weights: Array, *, time_limit: float, accept:
             break
         covered = cover
     return attained if attained <= bound + slack else bound
-
-
-def _give_up(
-    vectors: Array,
-    weights: Array,
-    alive: Array,
-    conflicts: list[Array],
-    blame: Array,
-    rng: np.random.Generator,
-    deadline: float,
-) -> Array | None:
-    """Remove one example of each conflict until no conflict is left; return None if time runs out first.
-
-    New conflicts are appended to ``conflicts`` and counted in ``blame``. The removed example is the one with the most
-    conflicts relative to its weight.
-    """
-    alive = alive.copy()
-    while time.monotonic() < deadline:
-        rows = np.flatnonzero(alive)
-        found = find_conflict(vectors[rows], rng.random(rows.size))
-        if found is None:
-            return alive
-        conflict = rows[found]
-        conflicts.append(conflict)
-        blame[conflict] += 1 / weights[conflict]
-        alive[conflict[blame[conflict].argmax()]] = False
-    return None
 
 
 def _solve_cover(conflicts: list[Array], weights: Array, time_limit: float) -> tuple[float, Array | None]:

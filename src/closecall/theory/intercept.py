@@ -27,7 +27,6 @@ def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0
     Parameters
     ----------
     scores : array (samples,) or (problems, samples)
-        Scores without an intercept.
     y : array (samples,) in {-1, +1}
     mass : array (samples,) or (problems, samples), optional
         Sample weights; examples with zero mass are ignored.
@@ -57,7 +56,13 @@ def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0
     rows = np.atleast_2d(scores)
     flat_mass = mass is None or np.ndim(mass) < 2
     _, y, masses = check_data(rows.T, y, mass if flat_mass else None)
-    masses = np.broadcast_to(masses, rows.shape) if flat_mass else _check_masses(mass, rows.shape)
+    if flat_mass:
+        masses = np.broadcast_to(masses, rows.shape)
+    elif np.shape(mass) == rows.shape:
+        masses = np.stack([check_mass(row, rows.shape[1]) for row in mass])
+    else:
+        expected = f"{rows.shape} (one row for each problem) or {rows.shape[1:]}"
+        raise ValueError(f"mass has shape {np.shape(mass)}; expected {expected}")
     with np.errstate(over="ignore"):
         beyond = not np.isfinite(4 * np.abs(rows).max()) or not np.isfinite(4 * masses.sum(axis=1)).all()
     if beyond:
@@ -66,12 +71,6 @@ def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0
     intercepts = -best_cuts(rows, y, masses, narrow[:, None])
     errors = (masses * (y * (rows + intercepts[:, None]) <= 0)).sum(axis=1)
     return (float(intercepts[0]), float(errors[0])) if scores.ndim == 1 else (intercepts, errors)
-
-
-def _check_masses(mass: Any, shape: tuple[int, ...]) -> Array:
-    if np.shape(mass) != shape:
-        raise ValueError(f"mass has shape {np.shape(mass)}; expected {shape} (one row for each problem) or {shape[1:]}")
-    return np.stack([check_mass(row, shape[1]) for row in mass])
 
 
 def best_cuts(rows: Array, y: Array, masses: Array, narrow: Array) -> Array:

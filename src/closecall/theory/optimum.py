@@ -83,74 +83,85 @@ def minimum_errors(
         lookup(_METHODS, method, "method")
     if not time_limit > 0:
         raise ValueError(f"time_limit={time_limit!r} must be a positive number of seconds")
-    task = _reduce(np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=float), y, mass)
-    if method == "auto":
-        method = _choose(task)
-    best = _Best(task)
+    search = _Search(np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=float), y, mass)
+    rows, features = search.vectors.shape[0], len(search.columns)
+    if method == "auto" and float(rows) ** features <= (ENUMERATION_LIMIT if features <= 2 else FEW):
+        method = "enumeration"
+    elif method == "auto":
+        method = "cones" if features <= CONES_LIMIT else "milp"
+    search.evaluate(search.least_squares())
     if start is not None:
         start = np.asarray(start, dtype=float).ravel()
-        if start.shape != (features := task.X.shape[1],) or not np.isfinite(start).all():
+        if start.shape != (features := search.X.shape[1],) or not np.isfinite(start).all():
             raise ValueError(
                 f"start must be finite and have shape ({features},), one slope for each feature; "
                 f"it has shape {start.shape}"
             )
-        best.judge(start)
-    lower_bound = task.unavoidable + (_METHODS[method](task, best, time_limit) if task.weights.size else 0.0)
-    proven = best.errors <= lower_bound + 1e-9 * float(mass.sum())
-    lower_bound = best.errors if proven else lower_bound
-    return ZeroOneOptimum(best.errors, lower_bound, proven, best.coef, best.intercept, method)
+        search.judge(start)
+    lower_bound = search.unavoidable + (_METHODS[method](search, time_limit) if rows else 0.0)
+    proven = search.errors <= lower_bound + 1e-9 * float(mass.sum())
+    lower_bound = search.errors if proven else lower_bound
+    return ZeroOneOptimum(search.errors, lower_bound, proven, search.coef, search.intercept, method)
 
 
-def _choose(task: _Task) -> str:
-    features = len(task.columns)
-    if float(len(task.weights)) ** features <= (ENUMERATION_LIMIT if features <= 2 else FEW):
-        return "enumeration"
-    return "cones" if features <= CONES_LIMIT else "milp"
-
-
-@dataclass(frozen=True)
-class _Task:
-    """A problem reduced to distinct rows and independent columns.
+class _Search:
+    """A problem reduced to distinct rows and independent columns, and the best classifier so far.
 
     ``vectors`` (rows, columns + 1) are the distinct rows with their label, z = y * (x, 1), on scaled independent
     columns. ``unavoidable`` is the mass that every classifier misclassifies because equal rows have opposite labels.
     ``weights`` (rows,) are the additional costs of misclassifying the distinct rows.
     """
 
-    X: Array
-    y: Array
-    mass: Array
-    columns: Array
-    scales: Array
-    vectors: Array
-    weights: Array
-    unavoidable: float
+    def __init__(self, X: Array, y: Array, mass: Array) -> None:
+        self.X, self.y, self.mass, self.errors = X, y, mass, np.inf
+        kept = mass > 0
+        rows = X[kept]
+        with np.errstate(over="ignore"):
+            lows, spreads = rows.min(axis=0), np.ptp(rows, axis=0)
+            total_mass = 4 * mass.sum()
+        # Coefficients are divided by the spread: one next to the smallest float would make them infinite.
+        huge = np.abs(lows) > np.finfo(float).max / 4
+        if huge.any() or not (np.isfinite(spreads) & ((spreads == 0) | (spreads > 1e-290))).all():
+            raise ValueError("a column of X spans more than the float range, or is almost constant; rescale it first")
+        if not np.isfinite(total_mass):
+            raise ValueError("the masses sum to more than the float range; rescale them")
+        # Powers of two scale without rounding: whole numbers stay exact.
+        scales = np.ldexp(1.0, np.frexp(np.where(spreads > 0, spreads, 1.0))[1] - 1)
+        rows = (rows - lows) / scales + 0.0
+        self.columns = _independent(rows)
+        self.scales = scales[self.columns]
+        distinct, which = np.unique(rows[:, self.columns], axis=0, return_inverse=True)
+        total = np.bincount(which.ravel(), mass[kept])
+        net = np.bincount(which.ravel(), (mass * y)[kept])
+        net = np.where(np.abs(net) > 1e-12 * total, net, 0.0)
+        lifted = np.hstack([distinct, np.ones((len(distinct), 1))]) * np.sign(net)[:, None]
+        self.vectors, self.weights = lifted[net != 0], np.abs(net[net != 0])
+        self.unavoidable = float((total - np.abs(net)).sum() / 2)
 
+    def least_squares(self) -> Array:
+        """Return the slopes of least squares for the scaled columns, the first classifier to try."""
+        roots = np.sqrt(self.mass)
+        rows = np.hstack([self.X[:, self.columns] / self.scales, np.ones((len(self.y), 1))])
+        return np.linalg.lstsq(rows * roots[:, None], self.y * roots)[0][:-1]
 
-def _reduce(X: Array, y: Array, mass: Array) -> _Task:
-    kept = mass > 0
-    rows = X[kept]
-    with np.errstate(over="ignore"):
-        lows, spreads = rows.min(axis=0), np.ptp(rows, axis=0)
-        total_mass = 4 * mass.sum()
-    # Coefficients are divided by the spread: one next to the smallest float would make them infinite.
-    far = np.abs(lows) > np.finfo(float).max / 4
-    if far.any() or not (np.isfinite(spreads) & ((spreads == 0) | (spreads > 1e-290))).all():
-        raise ValueError("a column of X spans more than the float range, or is almost constant; rescale it first")
-    if not np.isfinite(total_mass):
-        raise ValueError("the masses sum to more than the float range; rescale them")
-    # Powers of two scale without rounding: whole numbers stay exact.
-    scales = np.ldexp(1.0, np.frexp(np.where(spreads > 0, spreads, 1.0))[1] - 1)
-    rows = (rows - lows) / scales + 0.0
-    columns = _independent(rows)
-    distinct, which = np.unique(rows[:, columns], axis=0, return_inverse=True)
-    total = np.bincount(which.ravel(), mass[kept])
-    net = np.bincount(which.ravel(), (mass * y)[kept])
-    net = np.where(np.abs(net) > 1e-12 * total, net, 0.0)
-    lifted = np.hstack([distinct, np.ones((len(distinct), 1))]) * np.sign(net)[:, None]
-    decided = net != 0
-    unavoidable = float((total - np.abs(net)).sum() / 2)
-    return _Task(X, y, mass, columns, scales[columns], lifted[decided], np.abs(net[decided]), unavoidable)
+    def judge(self, coef: Array) -> None:
+        """Try a classifier with these coefficients and its best intercept."""
+        # Well above the rounding error of the scores: the errors must not depend on the last bits.
+        resolution = 1e-12 * float(np.abs(self.X).max(axis=0) @ np.abs(coef))
+        intercept, errors = best_intercept(self.X @ coef, self.y, self.mass, resolution=resolution)
+        if errors < self.errors:
+            self.errors, self.coef, self.intercept = errors, coef, intercept
+
+    def evaluate(self, slopes: Array) -> None:
+        """Try a classifier with these coefficients for the scaled columns."""
+        coef = np.zeros(self.X.shape[1])
+        coef[self.columns] = slopes / self.scales
+        self.judge(coef)
+
+    def accept(self, inside: Array) -> float:
+        """Try a classifier that is right on these rows, if there is one, and return the lowest cost so far."""
+        self.evaluate(_separate(self.vectors[inside]))
+        return self.errors - self.unavoidable
 
 
 def _independent(rows: Array) -> Array:
@@ -160,35 +171,6 @@ def _independent(rows: Array) -> Array:
     triangle, order = linalg.qr(rows - rows.mean(axis=0), mode="r", pivoting=True)
     sizes = np.abs(np.diag(triangle))
     return np.sort(order[: int((sizes > TOLERANCES[0] * max(1.0, sizes.max())).sum())])
-
-
-class _Best:
-    """The best classifier so far, with its best intercept and its errors on the data, starting with least squares."""
-
-    def __init__(self, task: _Task) -> None:
-        self.task, self.errors = task, np.inf
-        roots = np.sqrt(task.mass)
-        rows = np.hstack([task.X[:, task.columns] / task.scales, np.ones((len(task.y), 1))])
-        self.evaluate(np.linalg.lstsq(rows * roots[:, None], task.y * roots)[0][:-1])
-
-    def judge(self, coef: Array) -> None:
-        """Try a classifier with these coefficients."""
-        # Well above the rounding error of the scores: the errors must not depend on the last bits.
-        resolution = 1e-12 * float(np.abs(self.task.X).max(axis=0) @ np.abs(coef))
-        intercept, errors = best_intercept(self.task.X @ coef, self.task.y, self.task.mass, resolution=resolution)
-        if errors < self.errors:
-            self.errors, self.coef, self.intercept = errors, coef, intercept
-
-    def evaluate(self, slopes: Array) -> None:
-        """Try a classifier with these coefficients for the scaled columns."""
-        coef = np.zeros(self.task.X.shape[1])
-        coef[self.task.columns] = slopes / self.task.scales
-        self.judge(coef)
-
-    def __call__(self, inside: Array) -> float:
-        """Try a classifier that is right on these rows, if there is one, and return the lowest cost so far."""
-        self.evaluate(_separate(self.task.vectors[inside]))
-        return self.errors - self.task.unavoidable
 
 
 def _separate(vectors: Array) -> Array:
@@ -204,29 +186,31 @@ def _separate(vectors: Array) -> Array:
     return result.x[:-2] if result.status == 0 else np.zeros(dimensions - 1)
 
 
-def _enumerate(task: _Task, best: _Best, time_limit: float) -> float:
+def _enumerate(search: _Search, time_limit: float) -> float:
     bound = 0.0
     for tolerance in TOLERANCES:
-        cost, inside = densest_hemisphere(task.vectors, task.weights, tolerance)
+        cost, inside = densest_hemisphere(search.vectors, search.weights, tolerance)
         bound = cost if tolerance == TOLERANCES[0] else bound
-        best(inside)
+        search.accept(inside)
         # Rounding may make degenerate rows look separable: try again with more tolerance, and keep the bound.
-        if best.errors <= task.unavoidable + cost + 1e-9 * float(task.mass.sum()):
+        if search.errors <= search.unavoidable + cost + 1e-9 * float(search.mass.sum()):
             break
     return bound
 
 
-def _split_cones(task: _Task, best: _Best, time_limit: float) -> float:
-    known = best(np.ones(len(task.weights), dtype=bool))  # separable data need no search
-    slopes = best.coef[task.columns] * task.scales
-    return least_outside(task.vectors, task.weights, best=known, time_limit=time_limit, accept=best, slopes=slopes)
+def _split_cones(search: _Search, time_limit: float) -> float:
+    known = search.accept(np.ones(len(search.weights), dtype=bool))  # separable data need no search
+    slopes = search.coef[search.columns] * search.scales
+    return least_outside(
+        search.vectors, search.weights, best=known, time_limit=time_limit, accept=search.accept, slopes=slopes
+    )
 
 
-def _cover(task: _Task, best: _Best, time_limit: float) -> float:
-    return lightest_cover(task.vectors, task.weights, time_limit=time_limit, accept=best)
+def _cover(search: _Search, time_limit: float) -> float:
+    return lightest_cover(search.vectors, search.weights, time_limit=time_limit, accept=search.accept)
 
 
-_METHODS: dict[str, Callable[[_Task, _Best, float], float]] = {
+_METHODS: dict[str, Callable[[_Search, float], float]] = {
     "enumeration": _enumerate,
     "cones": _split_cones,
     "milp": _cover,

@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 from closecall.theory import best_intercept, log_growth, minimum_errors, risk_bound
 from closecall.theory.cover import _disjoint, _solve_cover, find_conflict, lightest_cover
 from closecall.theory.hemisphere import densest_hemisphere
-from closecall.theory.optimum import _Search
+from closecall.theory.optimum import _ZeroOneSearch
 
 
 def errors_of(scores, y, mass):
@@ -143,7 +143,7 @@ def test_the_minimum_does_not_depend_on_the_frame():
 def test_errors_do_not_hang_on_the_last_bits():
     """With w = (1, 1, 1) the first two rows both score 0.1; cancellation must not separate them."""
     X = np.array([[1e8, 0.1, -1e8], [0, 0.1, 0], [1e8, 0, 0], [0, 1, 0], [0, 0, 1e8]])
-    found = _Search(X, np.array([-1, 1, 1, 1, 1]), np.ones(5))
+    found = _ZeroOneSearch(X, np.array([-1, 1, 1, 1, 1]), np.ones(5))
     assert found.columns.tolist() == [0, 1, 2]
     found.evaluate(found.scales)
     assert found.coef.tolist() == [1, 1, 1]

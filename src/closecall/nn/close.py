@@ -17,6 +17,7 @@ from .general import mass_of, rows_of
 from .plan import Batch, Layout, check_batch, layout_of
 from .schedule import decayed
 from .selection import NOT_FINITE, Selector, require, weigh
+from .soft import weighted
 
 
 class Keys(NamedTuple):
@@ -37,12 +38,8 @@ class KeyMemory(nn.Module):  # type: ignore[misc]
     full-batch selection in our runs (benchmarks/torch_loss.py of commit d8b6b613). For a group of processes, the ring
     holds the joint batches and is the same on every process, so any process may save it.
 
-    Keys are ranked in float32 or float64; converting a model to half precision does not convert this memory.
-
-    Parameters
-    ----------
-    size : int
-        The number of keys. Slots that are not yet filled have mass zero.
+    Slots that are not yet filled have mass zero. Keys are ranked in float32 or float64; converting a model to half
+    precision does not convert this memory.
 
     Examples
     --------
@@ -177,7 +174,7 @@ class CloseK(Reducer):
         batch = check_batch(batch, allow_empty=self.group is not None)
         # Validation data, seen in evaluation mode or without gradients, are not part of the training data.
         chosen, expected = self._rank(batch, self.training and torch.is_grad_enabled())
-        counted = torch.where(chosen != 0, batch.losses, torch.zeros_like(batch.losses)) * chosen
+        counted = weighted(batch.losses, chosen)
         if self.reduction == "none":
             return counted
         value = counted.sum() if self.group is None else join(counted.sum(), resolve_group(self.group))

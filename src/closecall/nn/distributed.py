@@ -128,14 +128,9 @@ class GroupSelector(Selector):
             inside = torch.cat([inside, cumulative[:, :-1]], dim=1).gather(1, digit)
             found = (found << size) | digit
             mass = mass * (digits == digit)
-        return Cut(_keys_of(found, keys.dtype), inside, tied)
-
-
-def _keys_of(found: Tensor, dtype: torch.dtype) -> Tensor:
-    # The floats whose ordered_bits have these digits, with the sign bit inverted.
-    kind = torch.int32 if dtype == torch.float32 else torch.int64
-    bits = found.to(kind) ^ torch.iinfo(kind).min
-    return torch.where(bits < 0, bits ^ torch.iinfo(kind).max, bits).view(dtype)
+        kind = torch.iinfo(bits.dtype)
+        bits = found.to(bits.dtype) ^ kind.min
+        return Cut(torch.where(bits < 0, bits ^ kind.max, bits).view(keys.dtype), inside, tied)
 
 
 def largest(values: Tensor, group: Any) -> Tensor:

@@ -52,19 +52,17 @@ LOG2 = math.log(2)
 def reduce(plan: Plan, batch: Batch, weigher: Any = None) -> Outcome:
     """Reduce a batch on the fastest possible path; reducers and the functions below call this function."""
     batch = check_batch(batch, allow_empty=plan.group is not None)
-    found = None
-    if weigher is None:
-        found = mean_quickly(plan, batch) or reduce_quickly(plan, batch)
+    found = None if weigher else mean_quickly(plan, batch) or reduce_quickly(plan, batch)
     return found or reduce_generally(plan, batch, weigher)
 
 
 def weigh(plan: Plan, batch: Batch, weigher: Any = None) -> Tensor:
     """Return the weights that a plan gives to the losses of a batch, in the shape of the losses."""
     batch = check_batch(batch, allow_empty=plan.group is not None)
-    found = weigh_quickly(plan, batch) if weigher is None else None
+    found = None if weigher else weigh_quickly(plan, batch)
     if found is not None:
         return found
-    return layout_of(batch.losses.shape, plan.dim).from_rows(choose(plan, batch, weigher).found.weights)
+    return layout_of(batch.losses.shape, plan.dim).from_rows(choose(plan, batch, weigher)[0].weights)
 
 
 def aggregate(
@@ -153,14 +151,7 @@ def weights(
     mask: Tensor | None = None,
     **settings: Any,
 ) -> Tensor:
-    """Return the weights that :func:`aggregate` gives to the losses, in the same shape and without a gradient.
-
-    Examples
-    --------
-    >>> import torch
-    >>> weights("close", torch.tensor([[0.1, 2.0], [0.7, 0.2]]), k=2, threshold=LOG2).tolist()
-    [[0.0, 0.0], [1.0, 1.0]]
-    """
+    """Return the weights that :func:`aggregate` gives to the losses, in the same shape and without a gradient."""
     plan = Plan(name, **{"reduction": "sum"} | settings)
     plan.check()
     return weigh(plan, Batch(losses, mass, closeness, mask))

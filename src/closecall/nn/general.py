@@ -20,7 +20,7 @@ from .distributed import GroupSelector, join, largest, resolve_group
 from .plan import UNKNOWN_THRESHOLD, ZERO_MASS, Batch, Layout, Outcome, Plan, layout_of
 from .schedule import decayed
 from .selection import NOT_FINITE, Selector, count_dtype, require
-from .soft import SOFT, Chosen, smooth_value
+from .soft import SOFT, Chosen, smooth_value, weighted
 
 Weigh = Callable[[Selector, Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -59,23 +59,12 @@ class RankedRows(NamedTuple):
     positives: Any  # as in Batch
 
 
-class Selected(NamedTuple):
-    """The selection from a batch, without a gradient."""
-
-    found: Chosen
-    rows: RankedRows
-    sums: Tensor  # the selected weight, and the mean's divisor
-    edge: Tensor  # (rows,)
-
-
 def reduce_generally(plan: Plan, batch: Batch, weigher: Any = None) -> Outcome:
     """Reduce a batch; ``weigher(plan, select, rows) -> Chosen`` replaces the weights of the aggregate."""
     layout = layout_of(batch.losses.shape, plan.dim)
     found, rows, sums, edge = choose(plan, batch, weigher)
     if plan.reduction == "none" or found.offset is None:
-        weights = layout.from_rows(found.weights)
-        # A loss of weight zero contributes nothing even if it is infinite; a NaN weight makes its loss NaN.
-        counted = torch.where(weights != 0, batch.losses, torch.zeros_like(batch.losses)) * weights
+        counted = weighted(batch.losses, layout.from_rows(found.weights))
         if plan.reduction == "none":
             return Outcome(counted, sums[0], edge)
         value = counted.sum()
@@ -90,8 +79,8 @@ def reduce_generally(plan: Plan, batch: Batch, weigher: Any = None) -> Outcome:
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def choose(plan: Plan, batch: Batch, weigher: Any = None) -> Selected:
-    """Select examples from a batch."""
+def choose(plan: Plan, batch: Batch, weigher: Any = None) -> tuple[Chosen, RankedRows, Tensor, Tensor]:
+    """Return the weights of a batch, its rows, the sums of :func:`sums_of` and the edge of each row (rows,)."""
     layout = layout_of(batch.losses.shape, plan.dim)
     rows = rows_of(plan, batch, layout)
     select, strict = selector_of(plan, layout, rows.mass), plan.nonfinite == "raise"
@@ -106,7 +95,7 @@ def choose(plan: Plan, batch: Batch, weigher: Any = None) -> Selected:
     if rows.poison is not None:
         found = found._replace(weights=found.weights * rows.poison)
     divisor = None if batch.divisor is None else layout.to_rows(batch.divisor)
-    return Selected(found, rows, sums_of(found, rows.mass, divisor, group), edges(plan, select, rows, found.weights))
+    return found, rows, sums_of(found, rows.mass, divisor, group), edges(plan, select, rows, found.weights)
 
 
 def sums_of(found: Chosen, mass: Tensor | None, divisor: Tensor | None, group: GroupSelector | None) -> Tensor:
@@ -159,9 +148,8 @@ def rows_of(plan: Plan, batch: Batch, layout: Layout) -> RankedRows:
         closeness = (losses - plan.threshold).abs()
     elif closeness is not None:  # only keys are checked for NaN, so a NaN loss must make its key NaN
         closeness = torch.where(torch.isnan(losses), losses, closeness)
-    poison = None
-    if plan.nonfinite != "drop":
-        poison = torch.where(torch.isnan(losses).any(), math.nan, 1.0).to(losses.dtype)
+    nan = torch.isnan(losses).any()
+    poison = None if plan.nonfinite == "drop" else torch.where(nan, math.nan, 1.0).to(losses.dtype)
     positives = None if batch.positives is None else layout.to_rows(batch.positives)
     return RankedRows(losses, closeness, mass, poison, positives)
 

@@ -40,12 +40,8 @@ def squeezed(logits: Tensor, targets: Tensor) -> Tensor:
     >>> squeezed(torch.zeros(4, 1, 6, 6), torch.zeros(4, 6, 6)).shape
     torch.Size([4, 6, 6])
     """
-    for dim in (-1, 1):
-        if (
-            logits.ndim == targets.ndim + 1 > 1
-            and logits.shape[dim] == 1
-            and logits.squeeze(dim).shape == targets.shape
-        ):
+    for dim in (-1, 1) if logits.ndim == targets.ndim + 1 > 1 else ():
+        if logits.shape[dim] == 1 and logits.squeeze(dim).shape == targets.shape:
             return logits.squeeze(dim)
     return logits
 
@@ -53,9 +49,8 @@ def squeezed(logits: Tensor, targets: Tensor) -> Tensor:
 def arranged(name: str, logits: Tensor, targets: Tensor) -> tuple[Tensor, bool]:
     """Return :func:`squeezed` logits, and whether targets are class probabilities."""
     takes = FORMS[name].probabilities and FORMS[name].classes
-    if takes and logits.shape == targets.shape and logits.ndim > 1 and targets.is_floating_point():
-        return logits, True
-    return squeezed(logits, targets), False
+    soft = bool(takes) and logits.shape == targets.shape and logits.ndim > 1 and targets.is_floating_point()
+    return logits if soft else squeezed(logits, targets), soft
 
 
 def margins(logits: Tensor, targets: Tensor) -> Tensor:
@@ -169,7 +164,11 @@ def weighted_losses(name: str, logits: Tensor, targets: Tensor, soft: bool, opti
     form = _form(name, one_logit, logits, targets)
     if one_logit:
         return _one_logit(form, logits, targets, options)
-    _refuse(name, pos_weight=options.pos_weight, alpha=options.alpha)
+    refused = {"pos_weight": options.pos_weight, "alpha": options.alpha}
+    refused |= {} if form.native else {"label_smoothing": options.label_smoothing or None}
+    for option, value in refused.items():
+        if value is not None:
+            raise ValueError(f"{name!r} with a logit for each class takes no {option}")
     hard = targets.argmax(dim=1) if soft else _class_targets(logits, targets)
     loss, threshold = options.margin_loss(form.margin)
     closeness = (loss(margins(logits.detach(), hard)) - threshold).abs()
@@ -178,7 +177,6 @@ def weighted_losses(name: str, logits: Tensor, targets: Tensor, soft: bool, opti
         given, smoothing = targets.to(logits.dtype) if soft else hard, options.label_smoothing
         losses = F.cross_entropy(logits, given, weight, reduction="none", label_smoothing=smoothing)
         return losses, closeness, None if soft or weight is None else weight[hard]
-    _refuse(name, label_smoothing=options.label_smoothing or None)
     losses = loss(_class_margins(logits, hard, form.classes))
     factors = None if weight is None else weight[hard]
     return losses if factors is None else losses * factors, closeness, factors
@@ -253,20 +251,11 @@ def _as_weight(weight: Tensor | None, logits: Tensor, classes: int) -> Tensor | 
     return None if weight is None else weight.to(logits.dtype)
 
 
-def _refuse(name: str, **given: object) -> None:
-    for option, value in given.items():
-        if value is not None:
-            raise ValueError(f"{name!r} with a logit for each class takes no {option}")
-
-
 def _signs(targets: Tensor) -> Tensor:
     zero, minus = targets == 0, targets == -1
     valid = (zero | minus | (targets == 1)).all() & ~(zero.any() & minus.any())
-    require(
-        valid,
-        "binary targets must be 0 and 1, or -1 and +1; for probabilities use the loss 'binary_cross_entropy', for "
-        "classes pass logits (samples, classes)",
-    )
+    other = "for probabilities use the loss 'binary_cross_entropy', for classes pass logits (samples, classes)"
+    require(valid, f"binary targets must be 0 and 1, or -1 and +1; {other}")
     return torch.where(targets > 0, 1, -1)
 
 

@@ -51,18 +51,15 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
         loss: str = "log_loss",
         *,
         ignore_index: int | None = None,
-        weight: Tensor | None = None,
-        pos_weight: Tensor | None = None,
-        label_smoothing: float = 0.0,
-        gamma: float | None = None,
-        alpha: float | None = None,
-        q: float | None = None,
+        **options: Any,
     ) -> None:
         super().__init__()
         self.reducer, self.loss, self.ignore_index = reducer, loss, ignore_index
-        self.label_smoothing, self.gamma, self.alpha, self.q = label_smoothing, gamma, alpha, q
-        for name, given in (("weight", weight), ("pos_weight", pos_weight)):
-            self.register_buffer(name, None if given is None else _as_factors(name, given))
+        for name, given in LossOptions(**options)._asdict().items():
+            if name in ("weight", "pos_weight"):
+                self.register_buffer(name, None if given is None else _as_factors(name, given))
+            else:
+                setattr(self, name, given)
         self.options().check(loss)
 
     def options(self) -> LossOptions:
@@ -115,8 +112,7 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
     def extra_repr(self) -> str:
         """Return the settings for ``repr``."""
         shown = {"loss": self.loss, "ignore_index": self.ignore_index, "label_smoothing": self.label_smoothing}
-        more = ("weight", "pos_weight", "gamma", "alpha", "q")
-        shown |= {name: getattr(self, name) for name in more if getattr(self, name) is not None}
+        shown |= {name: value for name, value in self.options()._asdict().items() if value is not None}
         return ", ".join(f"{name}={value!r}" for name, value in shown.items())
 
 

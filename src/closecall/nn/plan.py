@@ -76,13 +76,7 @@ class Plan(NamedTuple):
 
 
 def _check(
-    name: str,
-    k: Count,
-    m: Count,
-    min_loss: float | None,
-    min_kept: Count,
-    temperature: float | None,
-    nonfinite: str,
+    name: str, k: Count, m: Count, min_loss: float | None, min_kept: Count, temperature: float | None, nonfinite: str
 ) -> None:
     if name not in OWN_WEIGHTS:
         known = get_aggregate(name)
@@ -96,13 +90,10 @@ def _check(
     largest = name in AGGREGATES and AGGREGATES[name].convex and "k" in AGGREGATES[name].takes
     if min_loss is not None and not (largest and math.isfinite(min_loss)):
         raise ValueError(f"min_loss={min_loss!r} must be a number, and applies only to the k largest losses (atk)")
-    if temperature is not None:
-        if name not in SOFT:
-            raise ValueError(
-                f"{name!r} has no smooth form; temperature applies to atk, close, ranked_range and trimmed"
-            )
-        if not 0 < temperature < math.inf:
-            raise ValueError(f"temperature={temperature!r} must be a positive number")
+    if temperature is not None and name not in SOFT:
+        raise ValueError(f"{name!r} has no smooth form; temperature applies to atk, close, ranked_range and trimmed")
+    if temperature is not None and not 0 < temperature < math.inf:
+        raise ValueError(f"temperature={temperature!r} must be a positive number")
 
 
 _check_once = lru_cache(maxsize=256)(_check)  # saves a few microseconds in each step
@@ -110,13 +101,7 @@ _check_once = lru_cache(maxsize=256)(_check)  # saves a few microseconds in each
 
 @lru_cache(maxsize=256, typed=True)  # saves a few microseconds in each step
 def limited(count: Count, total: float, low: int) -> float:
-    """Convert a count to a mass of at most the total: a batch smaller than k is used in full.
-
-    Examples
-    --------
-    >>> limited(10, 6.0, 1), limited(0.5, 6.0, 1), limited(None, 6.0, 1)
-    (6.0, 3.0, 6.0)
-    """
+    """Convert a count to a mass of at most the total: a batch smaller than k is used in full."""
     if count is None or isinstance(count, float):
         return resolve_count(count, total, low=low)
     return min(resolve_count(count, math.inf, low=low), float(total))
@@ -151,19 +136,15 @@ def check_batch(batch: Batch, *, allow_empty: bool = False) -> Batch:
         raise ValueError(f"there are no losses to aggregate: the batch has shape {tuple(losses.shape)}")
     for name, values in batch._asdict().items():
         if values is not None and values.shape != losses.shape:
-            raise ValueError(
-                f"{name} needs one value for each loss: got shape {tuple(values.shape)} for losses of shape "
-                f"{tuple(losses.shape)}"
-            )
+            shapes = f"got shape {tuple(values.shape)} for losses of shape {tuple(losses.shape)}"
+            raise ValueError(f"{name} needs one value for each loss: {shapes}")
     if batch.positives is not None and batch.positives.dtype != torch.bool:
         raise ValueError(f"positives must be boolean, not {batch.positives.dtype}")
     if batch.mask is not None and batch.mask.dtype != torch.bool:
         raise TypeError(
             f"mask must be boolean (True for examples that count), not {batch.mask.dtype}; pass sample weights as mass="
         )
-    if losses.dtype in (torch.float32, torch.float64):
-        return batch
-    return batch._replace(losses=losses.float())
+    return batch if losses.dtype in (torch.float32, torch.float64) else batch._replace(losses=losses.float())
 
 
 class Layout(NamedTuple):

@@ -1,6 +1,4 @@
-"""The quick path, for eager code on the CPU, where values can be read.
-
-NumPy selects the examples, and torch multiplies their losses by the weights.
+"""The quick path, for eager code on the CPU: NumPy selects the examples, and torch weights their losses.
 
 For batches of 64 to 4096 examples, it takes a tenth as long as the tensor operations of :mod:`closecall.nn.general`.
 """

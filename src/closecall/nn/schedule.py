@@ -24,11 +24,6 @@ def between(start: float, end: float, over: int, under: int) -> float:
 
     If both are whole numbers, the arithmetic is exact and halves are rounded to even, as in
     :func:`closecall.schedules.decay`; otherwise the result is not rounded.
-
-    Examples
-    --------
-    >>> between(100.0, 10.0, 1, 4)
-    32.0
     """
     if over == under or over == 0:
         return start if over else end
@@ -183,9 +178,8 @@ class KDecay(CountSchedule):
     Parameters
     ----------
     reducer : Reducer or AggregateLoss
-        The reducer; the decay ends at its k: an int (a count in each batch), a fraction or None.
     total_steps : int
-        E, the number of steps in the run. Later steps keep the final k.
+        E, the number of steps in the run.
 
     Examples
     --------

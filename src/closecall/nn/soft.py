@@ -25,8 +25,7 @@ from torch import Tensor
 
 from .selection import Selector
 
-#: Weights, offset and value, as in :class:`Chosen`.
-Smooth = tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]
+Value = Callable[[Tensor], Tensor]
 
 
 class Chosen(NamedTuple):
@@ -39,11 +38,11 @@ class Chosen(NamedTuple):
 
     weights: Tensor
     offset: Tensor | None = None
-    value: Callable[[Tensor], Tensor] | None = None
+    value: Value | None = None
 
 
-def soft_take(select: Selector, scores: Tensor, wanted: Tensor, temperature: float) -> Smooth:
-    """Return soft weights of the largest scores (rows, samples) that sum to ``wanted`` (rows, 1), and their entropy.
+def soft_take(select: Selector, scores: Tensor, wanted: Tensor, temperature: float) -> tuple[Tensor, Tensor, Value]:
+    """Return soft weights of the largest scores (rows, samples) that sum to ``wanted`` (rows, 1), as in Chosen.
 
     Examples
     --------
@@ -142,14 +141,18 @@ def _tilted_value(losses: Tensor, mass: Tensor, total: Tensor, t: float) -> Tens
     return total * (tilted.logsumexp(dim=1, keepdim=True) - some.log()) / t
 
 
+def weighted(losses: Tensor, weights: Tensor) -> Tensor:
+    """Return weighted losses; a loss of weight zero contributes nothing even if it is infinite."""
+    return torch.where(weights != 0, losses, torch.zeros_like(losses)) * weights
+
+
 class _Once(torch.autograd.Function):  # type: ignore[misc]
     """The value of a smooth aggregate that has only first derivatives, because its weights are constants."""
 
     @staticmethod
     def forward(ctx: Any, losses: Tensor, weights: Tensor, offset: Tensor) -> Tensor:
         ctx.save_for_backward(losses, weights)
-        counted = torch.where(weights != 0, losses, torch.zeros_like(losses)) * weights
-        return counted.sum() + offset.sum().to(weights.dtype)
+        return weighted(losses, weights).sum() + offset.sum().to(weights.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -171,15 +174,7 @@ class _Refused(torch.autograd.Function):  # type: ignore[misc]
 
 
 def smooth_value(found: Chosen, losses: Tensor, mass: Tensor | None, alone: bool) -> Tensor:
-    """Return the value of a smooth aggregate of losses (rows, samples), with second derivatives if possible.
-
-    Examples
-    --------
-    >>> losses = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
-    >>> value = lambda x: smooth_value(tilt(Selector(None), x.detach(), 2.0), x, None, True)
-    >>> [round(each, 4) for each in torch.autograd.functional.hessian(value, losses).flatten().tolist()]
-    [0.42, -0.42, -0.42, 0.42]
-    """
+    """Return the value of a smooth aggregate of losses (rows, samples), with second derivatives if possible."""
     assert found.offset is not None
     if found.value is None or not alone:
         return _Once.apply(losses, found.weights, found.offset)

@@ -83,7 +83,7 @@ def minimum_errors(
         lookup(_METHODS, method, "method")
     if not time_limit > 0:
         raise ValueError(f"time_limit={time_limit!r} must be a positive number of seconds")
-    search = _Search(np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=float), y, mass)
+    search = _ZeroOneSearch(np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=float), y, mass)
     rows, features = search.vectors.shape[0], len(search.columns)
     if method == "auto" and float(rows) ** features <= (ENUMERATION_LIMIT if features <= 2 else FEW):
         method = "enumeration"
@@ -104,7 +104,7 @@ def minimum_errors(
     return ZeroOneOptimum(search.errors, lower_bound, proven, search.coef, search.intercept, method)
 
 
-class _Search:
+class _ZeroOneSearch:
     """A problem reduced to distinct rows and independent columns, and the best classifier so far.
 
     ``vectors`` (rows, columns + 1) are the distinct rows with their label, z = y * (x, 1), on scaled independent
@@ -186,7 +186,7 @@ def _separate(vectors: Array) -> Array:
     return result.x[:-2] if result.status == 0 else np.zeros(dimensions - 1)
 
 
-def _enumerate(search: _Search, time_limit: float) -> float:
+def _enumerate(search: _ZeroOneSearch, time_limit: float) -> float:
     bound = 0.0
     for tolerance in TOLERANCES:
         cost, inside = densest_hemisphere(search.vectors, search.weights, tolerance)
@@ -198,7 +198,7 @@ def _enumerate(search: _Search, time_limit: float) -> float:
     return bound
 
 
-def _split_cones(search: _Search, time_limit: float) -> float:
+def _split_cones(search: _ZeroOneSearch, time_limit: float) -> float:
     known = search.accept(np.ones(len(search.weights), dtype=bool))  # separable data need no search
     slopes = search.coef[search.columns] * search.scales
     return least_outside(
@@ -206,11 +206,11 @@ def _split_cones(search: _Search, time_limit: float) -> float:
     )
 
 
-def _cover(search: _Search, time_limit: float) -> float:
+def _cover(search: _ZeroOneSearch, time_limit: float) -> float:
     return lightest_cover(search.vectors, search.weights, time_limit=time_limit, accept=search.accept)
 
 
-_METHODS: dict[str, Callable[[_Search, float], float]] = {
+_METHODS: dict[str, Callable[[_ZeroOneSearch, float], float]] = {
     "enumeration": _enumerate,
     "cones": _split_cones,
     "milp": _cover,

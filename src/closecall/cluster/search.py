@@ -74,7 +74,7 @@ random_state
     --------
     >>> import dask.array as da
     >>> from distributed import Client
-    >>> X = np.concatenate([np.linspace(-2, 0, 100), np.linspace(0, 2, 100), np.linspace(-40, -20, 25)])[:, None]
+    >>> X = np.concatenate([np.linspace(-2, 0, 100), np.linspace(0, 2, 100), np.linspace(-4, -3, 25)])[:, None]
     >>> y = np.repeat(["no", "yes", "yes"], [100, 100, 25])
     >>> client = Client(processes=False, dashboard_address="127.0.0.1:0")
     >>> model = DaskCloseKClassifierCV().fit(da.from_array(X, chunks=100), da.from_array(y, chunks=100))

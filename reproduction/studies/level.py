@@ -27,7 +27,7 @@ from closecall import CloseKClassifierCV
 from closecall.model_selection import ExactThresholdClassifier, GuardedClassifierCV
 from closecall.model_selection.contest import Folding, RowContest
 from closecall.model_selection.folds import equal_rows, fold_pairs
-from closecall.paired import GUARD, STRICT, Comparison, Gain, compare, units_of
+from closecall.paired import GUARD, STRICT, TINY, Comparison, Gain, compare, units_of
 from reproduction.protocol.stats import fraction_interval
 
 from .common import Array, Experiment, Row, Settings, lines_of, markdown, mean_error, read_csv, resume, signed
@@ -36,6 +36,7 @@ from .common import Array, Experiment, Row, Settings, lines_of, markdown, mean_e
 BATCH = 50
 COMPARED = (
     "gain", "standard_error", "degrees_of_freedom", "units", "unit", "chance", "over_guessing", "over_guessing_needed",
+    "balanced",
 )  # fmt: skip
 #: With such a weak guard, every gain passes and the comparison contains all its numbers.
 WEAKEST = 1e-6
@@ -256,8 +257,9 @@ def passed(runs: Runs, guard: float) -> list[bool]:
 
 def left(step: Sequence[Any], guard: float) -> bool:
     """Return whether a guard accepts the challenger of a stored comparison."""
-    *gain, over, needed = step
-    return compare("", "", Gain(*gain), guard).taken and not over <= needed
+    *gain, over, needed, balanced = step
+    better = compare("", "", Gain(*gain), guard).taken or (gain[0] > TINY and balanced > STRICT * guard)
+    return better and not over <= needed
 
 
 def table(settings: Settings) -> list[Row]:

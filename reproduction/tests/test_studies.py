@@ -105,14 +105,14 @@ def test_pages_of_the_referees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     of = dict.fromkeys(referee.MEMBERS, line) | {"forest": line | {"accuracy": 0.82}}
     rows = [
         {"name": f"pmlb:{name}", "split": split, "of": of, "challenger": "forest",
-         "step": [gain, 0.011 if name == "d" else 0.02, 1e6, 500, "rows", (), 0.3, 0.1]}
+         "step": [gain, 0.011 if name == "d" else 0.02, 1e6, 500, "rows", (), 0.3, 0.1, 0.0]}
         for name, gain in gains.items() for split in range(3)
     ]  # fmt: skip
     noise = [
-        {"step": [0.1 * (i < 5), 0.1 / default / (1.01 if i < 3 else 0.9), 1e6, 500, "rows", (), 0.3, 0.1]}
+        {"step": [0.1 * (i < 5), 0.1 / default / (1.01 if i < 3 else 0.9), 1e6, 500, "rows", (), 0.3, 0.1, 0.0]}
         for i in range(19)
     ]
-    noise.append({"step": [9.0, 0.1, 1e6, 500, "rows", (), 0.1, 0.2]})  # is no better than guessing
+    noise.append({"step": [9.0, 0.1, 1e6, 500, "rows", (), 0.1, 0.2, 0.0]})  # is no better than guessing
     judged = {"referee": rows, "referee-noise": noise}
     monkeypatch.setattr(referee, "tables_of", lambda settings, store: judged[store])
     page = tight(
@@ -142,7 +142,7 @@ def test_stored_outcomes_are_judged_as_the_referee_judges(tmp_path: Path, monkey
         named = {name: make() for name, make in members.items() if name != "baseline"}
         model = GuardedClassifierCV(LogisticRegression(), named, guard=1.0).fit(X, y)
         found = model.guard_report_["comparison"]
-        *numbers, over, needed = row["step"]
+        *numbers, over, needed, _ = row["step"]
         assert (row["challenger"], numbers[0]) == (found["challenger"], pytest.approx(found["gain"]))
         assert Gain(*numbers).needed(1.0) == pytest.approx(found["needed"])
         assert level.left(row["step"], 1.0) == found["taken"]
@@ -153,12 +153,17 @@ def test_stored_outcomes_are_judged_as_the_referee_judges(tmp_path: Path, monkey
     assert len(referee.tables_of(settings, "x")) == 2
 
 
+@pytest.mark.parametrize(("gain", "balanced", "passes"), [(0.005, 2.1, True), (0.005, 1.9, False), (-0.005, 5.0, False)])
+def test_a_stored_comparison_is_judged_as_by_the_guard(gain: float, balanced: float, passes: bool) -> None:
+    assert level.left([gain, 0.01, 1e6, 400, "rows", (), 0.3, 0.1, balanced], 1.0) == passes
+
+
 def test_the_level_on_noise(tmp_path: Path) -> None:
     """Each case has the share of runs that left the baseline and the mean reported gain."""
     found = level.run_one({"case": "groups, 1 rules", "batch": 1})
     assert [len(steps) for steps in found["steps"]] == [1] * level.BATCH
     assert 0 < np.std([gain for ((gain, *_),) in found["steps"]]) < 0.5
-    over = [1.0, 1e6, 400, "rows", (), np.nan, np.nan]
+    over = [1.0, 1e6, 400, "rows", (), np.nan, np.nan, np.nan]
     lines = [
         {"case": "plain, 20 rules", "batch": 0, "steps": [[[-0.02, *over]], [[-0.01, *over]], [[0.0, *over]]]},
         {"case": "plain, 20 rules", "batch": 1, "steps": [[[0.01, *over]], [[0.02, 0.005, *over[1:]]]]},
@@ -179,7 +184,7 @@ def test_the_level_on_noise(tmp_path: Path) -> None:
 def test_the_strength_is_chosen_by_its_rule(tmp_path: Path) -> None:
     """The rule chooses the largest mean gain among guards that harm few sets and accept little noise."""
     guards = strength.GUARDS
-    over, few = [1e6, 400, "rows", (), 0.2, 0.1], (guards[1] + guards[2]) / 2
+    over, few = [1e6, 400, "rows", (), 0.2, 0.1, 0.0], (guards[1] + guards[2]) / 2
     lines = [{"generated": 0, "gain": 9.0, "step": [guards[3] + 0.01, 1.0, *over]},  # passes the first four
              {"generated": 1, "gain": -2.0, "step": [guards[0] + 0.01, 1.0, *over]}]  # harms  # fmt: skip
     settings = stored(tmp_path, "strength-search", lines)

@@ -32,6 +32,7 @@ GUARDS = (0.5, 1.0, 1.5, 2.0, 2.5)
 #: docs/results/beyond-strength.md.
 GUARD, STRICT = 1.0, 2.0
 FOLDS = "folds"
+TINY = 1e-12  # smaller gains are rounding errors
 _LARGEST = 8.0  # standard errors; beyond this the tail probability vanishes when subtracted from 1
 
 
@@ -79,13 +80,26 @@ class Gain:
             factor = max(factor, float(np.interp(last, (0.0, *GUARDS), (0.0, *self.chance))) / last)
         return guard * factor * self.standard_error
 
+    @property
+    def strength(self) -> float:
+        """The largest guard that the mean gain exceeds, at most 8.
+
+        Examples
+        --------
+        >>> round(Gain(0.03, 0.01, 1e9, 1000).strength, 2), Gain(-0.01, 0.01, 1e9, 1000).strength
+        (2.99, 0.0)
+        """
+        guards = np.arange(0.01, _LARGEST, 0.01)
+        return float(guards[[self.mean > max(self.needed(guard), TINY) for guard in guards]].max(initial=0.0))
+
 
 @dataclass(frozen=True)
 class Comparison:
     """The outcome of a comparison between a challenger and a reference, which are names or settings of a search.
 
     ``over_guessing`` is the challenger's balanced accuracy minus that of guessing, and ``over_guessing_needed`` is the
-    required difference. Both are NaN if they were not computed.
+    required difference. ``balanced`` is the gain in balanced accuracy over the reference, in standard errors. They are
+    NaN if they were not computed.
     """
 
     challenger: Any
@@ -100,6 +114,7 @@ class Comparison:
     chance: tuple[float, ...] = ()
     over_guessing: float = np.nan
     over_guessing_needed: float = np.nan
+    balanced: float = np.nan
 
     def __str__(self) -> str:
         gain = f"{self.challenger} against {self.reference}: gain {100 * self.gain:+.2f} points"
@@ -111,15 +126,22 @@ class Comparison:
         if over <= least:
             guessing = f", but its balanced accuracy is {over:+.2f} points above guessing, needed {least:.2f}"
         error = f"standard error {100 * self.standard_error:.2f} {units}"
+        if self.taken and self.gain <= self.needed:
+            guessing = f", but its balanced accuracy is higher by {self.balanced:.1f} standard errors"
         return f"{gain}, {error}, needed {100 * self.needed:.2f}{guessing}: {verdict}"
 
 
 def compare(
-    challenger: Any, reference: Any, gain: Gain, guard: float, informed: Callable[[], Gain] | None = None
+    challenger: Any, reference: Any, gain: Gain, guard: float, informed: Callable[[bool], Gain] | None = None
 ) -> Comparison:
     """Decide whether the challenger is chosen: its gain must be positive and above ``guard`` standard errors.
 
-    ``informed`` computes the challenger's gain over guessing, which must exceed :data:`STRICT` standard errors.
+    ``informed(True)`` computes the challenger's gain in balanced accuracy over the reference. If it exceeds
+    :data:`STRICT` times ``guard`` standard errors, any positive gain is sufficient. ``informed(False)`` computes the
+    gain in balanced accuracy over guessing, which must exceed :data:`STRICT` standard errors.
+
+    If the labels of one class are wrong more often than those of another, balanced accuracy still ranks models
+    correctly, but accuracy does not (Menon et al. 2015).
 
     Examples
     --------
@@ -129,13 +151,15 @@ def compare(
     'forest against baseline: gain +2.00 points, over 5 groups, too few for a standard error: baseline is kept'
     """
     needed = gain.needed(guard)
-    taken, over, least = bool(gain.mean > max(needed, 1e-12)), np.nan, np.nan
-    if taken and informed is not None:
-        found = informed()
-        over, least = found.mean, found.needed(STRICT)
-        taken = bool(over > max(least, 1e-12))
+    taken, over, least, balanced = bool(gain.mean > max(needed, TINY)), np.nan, np.nan, np.nan
+    if informed is not None and gain.mean > TINY and not gain.few:
+        balanced = informed(True).strength
+        if taken or balanced > STRICT * guard:
+            found = informed(False)
+            over, least = found.mean, found.needed(STRICT)
+            taken = bool(over > max(least, TINY))
     return Comparison(challenger, reference, gain.mean, gain.standard_error, needed, taken,
-                      gain.degrees, gain.count, gain.unit, gain.chance, over, least)  # fmt: skip
+                      gain.degrees, gain.count, gain.unit, gain.chance, over, least, balanced)  # fmt: skip
 
 
 def check_guard(guard: float | None, default: float) -> float:
@@ -147,52 +171,60 @@ def check_guard(guard: float | None, default: float) -> float:
     return float(guard)
 
 
-def over_guessing(right: Array, codes: Array, weights: Array) -> tuple[Array, Array]:
-    """Return gains over guessing (candidates, samples), and weights (samples,) with the same sum in every class.
+def in_balance(values: Array, codes: Array, weights: Array) -> tuple[Array, Array]:
+    """Return values (candidates, samples) for a mean over classes, and weights (samples,) with the same sum in each.
 
-    ``right`` (candidates, samples) states whether, or how often, each prediction is right, and is NaN in rows where
-    this is unknown; the classes ``codes`` and the weights are (samples,). If predictions are independent of the labels,
-    the expected shares of correct predictions in the classes sum to one. The mean gain is therefore the balanced
-    accuracy minus 1 / classes, whatever the sizes of the classes. Deviations are computed within each class, because
-    the class sizes are known and not estimated.
+    ``values`` (candidates, samples) are, for example, how often each prediction is right, and are NaN in rows where
+    this is unknown; the classes ``codes`` and the weights are (samples,). The weighted mean is the mean over the
+    classes, such as the balanced accuracy. Deviations are computed within each class, because the class sizes are known
+    and not estimated.
 
     Examples
     --------
-    >>> gains, weights = over_guessing(np.array([[1.0, 1, 1, 0], [1, 1, 1, 1]]), np.array([0, 0, 0, 1]), np.ones(4))
-    >>> (gains @ weights / weights.sum()).round(3).tolist()
-    [0.0, 0.5]
+    >>> right = np.array([[1.0, 1, 1, 0], [1, 1, 1, 1]])
+    >>> values, weights = in_balance(right, np.array([0, 0, 0, 1]), np.ones(4))
+    >>> (values @ weights / weights.sum()).round(3).tolist()
+    [0.5, 1.0]
     """
-    rows = np.flatnonzero(np.isfinite(right[0]) & (weights > 0))
+    rows = np.flatnonzero(np.isfinite(values[0]) & (weights > 0))
     kinds, code = np.unique(codes[rows], return_inverse=True)
-    balanced, gains = np.zeros(len(weights)), np.full(right.shape, np.nan)
+    balanced, found = np.zeros(len(weights)), np.full(values.shape, np.nan)
     balanced[rows] = weights[rows] / np.bincount(code, weights[rows])[code]
-    recall = np.stack([np.bincount(code, each, len(kinds)) for each in balanced[rows] * right[:, rows]])
-    gains[:, rows] = right[:, rows] - recall[:, code] + recall.mean(axis=1, keepdims=True) - 1 / max(1, len(kinds))
-    return gains, balanced
+    means = np.stack([np.bincount(code, each, len(kinds)) for each in balanced[rows] * values[:, rows]])
+    found[:, rows] = values[:, rows] - means[:, code] + means.mean(axis=1, keepdims=True)
+    return found, balanced
 
 
-def with_rare_classes(gain: Gain, right: Array, codes: Array, weights: Array) -> Gain:
-    """Return a gain over guessing with an error that is large enough for classes with few rows.
+def guessing(codes: Array, weights: Array) -> float:
+    """Return the balanced accuracy of predictions that are independent of the labels: 1 / classes."""
+    return 1 / max(1, len(np.unique(codes[weights > 0])))
 
-    In a class of ten rows, ten correct predictions are likely by chance and show no spread. One correct and one wrong
-    prediction are therefore added to every class (Agresti & Caffo 2000), and the degrees of freedom are at most those
-    of the smallest class.
+
+def with_rare_classes(gain: Gain, values: Array, codes: Array, weights: Array, low: float = 0.0) -> Gain:
+    """Return a gain in balanced accuracy with an error that is large enough for classes with few rows.
+
+    In a class of ten rows, ten correct predictions are likely by chance and show no spread. A row with the lowest
+    possible value and one with the highest, 1, are therefore added to every class (Agresti & Caffo 2000), and the
+    degrees of freedom are at most those of the smallest class. ``low`` is 0 for accuracies and -1 for gains.
 
     Examples
     --------
     >>> codes, right = np.repeat([0, 1], [95, 5]), np.repeat([0.0, 1.0, 1.0], [85, 10, 5])
-    >>> gains, balanced = over_guessing(right[None], codes, np.ones(100))
-    >>> plain = paired(gains[0], balanced)
+    >>> over, balanced = in_balance(right[None] - 0.5, codes, np.ones(100))
+    >>> plain = paired(over[0], balanced)
     >>> careful = with_rare_classes(plain, right, codes, np.ones(100))
     >>> plain.mean > plain.needed(2.0), careful.mean > careful.needed(2.0)
     (True, False)
     """
-    rows = np.flatnonzero(np.isfinite(right) & (weights > 0))
+    rows = np.flatnonzero(np.isfinite(values) & (weights > 0))
     kinds, code = np.unique(codes[rows], return_inverse=True)
     mass = np.bincount(code, weights[rows])
     count = mass**2 / np.bincount(code, weights[rows] ** 2)
-    share = (np.bincount(code, weights[rows] * right[rows]) / mass * count + 1) / (count + 2)
-    least = float(np.sqrt((share * (1 - share) / (count + 2)).sum())) / max(1, len(kinds))
+    mean, size = (
+        (np.bincount(code, weights[rows] * each) / mass * count + 1 + extra) / (count + 2)
+        for each, extra in ((values[rows], low), (np.abs(values[rows]), abs(low)))
+    )
+    least = float(np.sqrt(((size - mean**2) / (count + 2)).sum())) / max(1, len(kinds))
     degrees = min(gain.degrees, float(count.min(initial=np.inf)) - 1)
     return replace(gain, standard_error=max(gain.standard_error, least), degrees=degrees)
 

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import special
 
 from ._names import Array
-from .paired import GUARDS, Gain, Units, numbered, over_guessing, paired, with_rare_classes
+from .paired import GUARDS, Gain, Units, guessing, in_balance, numbered, paired, with_rare_classes
 
 #: Number of blocks into which the rows are divided if the folds cannot be used.
 DEALT = 5
@@ -119,15 +119,18 @@ class Panel:
             return ()
         return tuple(np.max([self._quantiles(gains, rows, codes) for codes in self.units.among(rows)], axis=0).tolist())
 
-    def informed(self, blended: Array, outcomes: Array, codes: Array, spread: Array) -> Gain:
-        """Return the gain over guessing of the blend, with critical values for the candidates.
+    def informed(self, blended: Array, outcomes: Array, codes: Array, spread: Array, reference: bool) -> Gain:
+        """Return the blend's gain in balanced accuracy, with critical values for the candidates.
 
-        ``blended`` and ``spread`` (samples,) are how often the blend is right in each row and the variance over its
-        tests, ``outcomes`` (candidates, samples) is how often each candidate is right, and ``codes`` (samples,) are the
-        classes.
+        ``blended`` and ``spread`` (samples,) are the blend's mean value in each row and its variance over the tests,
+        ``outcomes`` (candidates, samples) are the values of each candidate, and ``codes`` (samples,) are the classes.
+        Values are gains over a reference, or states whether predictions are right, which are compared with guessing.
         """
-        found, weights = over_guessing(np.vstack([blended, outcomes]), codes, self.weights)
-        gain = with_rare_classes(paired(found[0], weights, self.units, spread), blended, codes, self.weights)
+        values = np.vstack([blended, outcomes])
+        chance = 0.0 if reference else guessing(codes[np.isfinite(blended)], self.weights[np.isfinite(blended)])
+        found, weights = in_balance(values - chance, codes, self.weights)
+        gain = paired(found[0], weights, self.units, spread)
+        gain = with_rare_classes(gain, blended, codes, self.weights, -1.0 if reference else 0.0)
         return replace(gain, chance=replace(self, weights=weights).chance(found[1:]))
 
     def _known(self, gains: Array) -> Array:

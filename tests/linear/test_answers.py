@@ -85,7 +85,7 @@ def test_each_fold_judges_what_the_other_folds_prefer(monkeypatch: pytest.Monkey
     ]
     places = [place for group in others for place in sorted(group, key=of_settings) if (place, 0) in run.right]
     wins = {(place, fold): right(place, fold) - right(held[fold], fold) for place in places for fold in range(3)}
-    total, mixed, known = 0.0, 0, np.zeros(80)
+    total, mixed, known, over = 0.0, 0, np.zeros(80), np.zeros(80)
     for fold in range(3):
         pooled = {place: np.concatenate([wins[place, f] for f in rest[fold]]) for place in places}
         scores = {p: v.sum() / np.sqrt((v**2).sum()) if v.any() else 0.0 for p, v in pooled.items()}
@@ -95,15 +95,18 @@ def test_each_fold_judges_what_the_other_folds_prefer(monkeypatch: pytest.Monkey
         total += sum(s * wins[place, fold].sum() for s, place in zip(shares / shares.sum(), best, strict=True))
         test = folds_of(y)[fold][1]
         blend = sum(s * right(p, fold) for s, p in zip(shares / shares.sum(), best, strict=True))
-        known[test] = blend
+        known[test], over[test] = blend, blend - right(held[fold], fold)
         mixed += (shares > 0).sum() > 1
     of_class = np.bincount(y, run.judging)
-    recall, found = np.bincount(y, known) / of_class, informed()
+    recall, found = np.bincount(y, known) / of_class, informed(False)
     assert found.mean == pytest.approx(np.mean(recall) - 0.5)
     error = np.sqrt(np.sum((run.judging * (known - recall[y]) / of_class[y] / 2) ** 2))
     share = (recall * of_class + 1) / (of_class + 2)  # with one more correct and one more wrong row of each class
     error = max(error, np.sqrt(np.sum(share * (1 - share) / (of_class + 2))) / 2)
     assert found.standard_error == pytest.approx(error, rel=0.03)  # the jackknife's factor
+    won, found = np.bincount(y, over) / of_class, informed(True)
+    assert found.mean == pytest.approx(np.mean(won))
+    assert found.standard_error >= 0.97 * np.sqrt(np.sum((run.judging * (over - won[y]) / of_class[y] / 2) ** 2))
     assert gain.mean == pytest.approx(total / run.judging.sum())
     assert mixed > 0
     assert model.guard_report_["comparisons"][0]["gain"] == gain.mean

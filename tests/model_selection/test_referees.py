@@ -22,7 +22,7 @@ from sklearn.tree import DecisionTreeClassifier
 from closecall.model_selection import ExactThresholdClassifier, GuardedClassifierCV
 from closecall.model_selection.folds import equal_rows, fold_pairs
 from closecall.model_selection.offsets import best_offsets, predicted
-from closecall.paired import GUARD, STRICT, Units, over_folds, over_guessing, paired
+from closecall.paired import GUARD, STRICT, Gain, Units, compare, in_balance, over_folds, paired
 from closecall.panel import panel_of
 
 
@@ -39,6 +39,20 @@ class Uncertain(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         return self.classes_[np.random.default_rng(len(X)).integers(0, 2, len(X))]
+
+
+class Cut(ClassifierMixin, BaseEstimator):
+    """Says whether the first column is above a fixed value."""
+
+    def __init__(self, at: float = 0.0) -> None:
+        self.at = at
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "Cut":
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        return self.classes_[(X[:, 0] > self.at).astype(int)]
 
 
 # The guarded choice.
@@ -137,7 +151,7 @@ def test_gains_over_guessing_are_those_of_balanced_accuracy_and_noise_has_none(c
     n, shares = 400, random.dirichlet(np.full(classes, 4.0))
     codes, weights = random.choice(classes, n, p=shares), random.integers(1, 4, n).astype(float)
     drawn = random.choice(classes, (500, n), p=random.dirichlet(np.ones(classes)))
-    gains, balanced = over_guessing((drawn == codes).astype(float), codes, weights)
+    gains, balanced = in_balance((drawn == codes) - 1 / classes, codes, weights)
     found = [paired(each, balanced) for each in gains]
     truth = [balanced_accuracy_score(codes, each, sample_weight=weights) - 1 / classes for each in drawn]
     assert [each.mean for each in found] == pytest.approx(truth, abs=1e-12)
@@ -468,6 +482,54 @@ def test_a_rare_class_that_is_predicted_correctly_by_chance_proves_nothing(rare:
     panel = panel_of([np.arange(0, 200, 2), np.arange(1, 200, 2)], Units(np.arange(200)), weights)
     for _ in range(400):
         right = ((random.random(200) < usual) == codes).astype(float)
-        found = panel.informed(right, right[None], codes, np.zeros(200))
+        found = panel.informed(right, right[None], codes, np.zeros(200), reference=False)
         passed.append(found.mean > found.needed(STRICT))
     assert np.mean(passed) < 0.05
+
+
+@pytest.mark.parametrize("rare", [3, 10, 100])
+def test_a_gain_in_balanced_accuracy_by_chance_has_the_level(rare: int) -> None:
+    """Two models that are equally good in each class, one of which has few rows."""
+    random = np.random.default_rng(rare)
+    codes, weights, passed = np.repeat([0, 1], [200 - rare, rare]), np.ones(200), []
+    panel = panel_of([np.arange(0, 200, 2), np.arange(1, 200, 2)], Units(np.arange(200)), weights)
+    for _ in range(400):
+        one, two = random.random((2, 200)) < np.where(codes == 1, 0.5, 0.9)
+        gains = one.astype(float) - two
+        found = panel.informed(gains, gains[None], codes, np.zeros(200), reference=True)
+        assert found.mean == pytest.approx(np.mean([gains[codes == code].mean() for code in (0, 1)]))
+        passed.append(found.mean > found.needed(STRICT))
+    assert np.mean(passed) < 0.05
+
+
+def test_flips_in_one_class_hide_a_gain_in_accuracy_but_not_in_balanced_accuracy() -> None:
+    """The labels of a third of the positives are wrong: the better model is found, unless the guard is strict."""
+    taken, gains = [], []
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        X = random.normal(size=(800, 1))
+        truth = (X[:, 0] > 0).astype(int)
+        y = np.where((truth == 1) & (random.random(800) < 0.45), 0, truth)
+        at = [Cut(0.3), Cut(0.0)]  # the baseline is shifted, as logistic regression would be
+        model = GuardedClassifierCV(at[0], {"other": at[1]}).fit(X, y)
+        found = model.guard_report_["comparison"]
+        taken.append(found["taken"])
+        gains.append(found["gain"] / found["standard_error"])
+        strict = clone(model).set_params(guard=50.0).fit(X, y).guard_report_["comparison"]
+        assert not strict["taken"]
+        if found["taken"] and found["gain"] <= found["needed"]:
+            assert found["balanced"] > STRICT
+            assert "balanced accuracy is higher by" in model.guard_report_["reason"]
+    assert np.mean(taken) > np.mean(np.array(gains) > 1) + 0.2
+
+
+def test_a_gain_in_balanced_accuracy_alone_is_not_enough() -> None:
+    """An accuracy that falls is never chosen, and a positive gain needs twice the guard in balanced accuracy."""
+    guessing, better = Gain(0.3, 0.01, np.inf, 500), Gain(0.05, 0.01, np.inf, 500)
+
+    def taken(gain: float, guard: float) -> bool:
+        found = Gain(gain, 0.01, np.inf, 500)
+        return compare("a", "b", found, guard, lambda reference: better if reference else guessing).taken
+
+    assert [taken(gain, 1.0) for gain in (-0.005, 0.0, 0.005)] == [False, False, True]
+    assert [taken(0.005, guard) for guard in (2.0, 2.4, 2.6)] == [True, True, False]

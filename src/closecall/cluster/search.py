@@ -23,7 +23,7 @@ from ..linear.race import FINAL_TESTS
 from ..linear.search import ALPHAS, KS
 from ..linear.splits import FOLDS
 from ..linear.training import row_hashes
-from ..paired import GUARD, check_guard, compare, from_sums, over_guessing
+from ..paired import GUARD, Gain, check_guard, compare, from_sums, guessing, in_balance
 from ..solvers.many import shares_of
 from .blocks import Frame, Survey, fold_of
 from .classifier import MAX_GATHERED, OverPartitions
@@ -198,13 +198,15 @@ random_state
         masses, squares = sums.sum(axis=1)
         both, first, second, _ = masses
         gain = from_sums(np.array([0.0, -1.0, 1.0, 0.0]), masses, squares)
-        right, codes = np.tile([1.0, 0.0, 1.0, 0.0], (1, sums.shape[1])), np.repeat(np.arange(sums.shape[1]), 4)
-        over, balanced = over_guessing(right, codes, sums[0].ravel())
-        factor = balanced / np.maximum(sums[0].ravel(), 1e-300)
-        outcome = compare(
-            contenders[1], contenders[0], gain, check_guard(self.guard, GUARD),
-            lambda: from_sums(np.nan_to_num(over[0]), balanced, sums[1].ravel() * factor**2),
-        )  # fmt: skip
+        codes, weights = np.repeat(np.arange(sums.shape[1]), 4), sums[0].ravel()
+
+        def informed(reference: bool) -> Gain:
+            values = [0.0, -1.0, 1.0, 0.0] if reference else np.array([1.0, 0, 1, 0]) - guessing(codes, weights)
+            found, balanced = in_balance(np.tile(values, (1, sums.shape[1])), codes, weights)
+            factor = balanced / np.maximum(weights, 1e-300)
+            return from_sums(np.nan_to_num(found[0]), balanced, sums[1].ravel() * factor**2)
+
+        outcome = compare(contenders[1], contenders[0], gain, check_guard(self.guard, GUARD), informed)
         winner, total = int(outcome.taken), float(masses.sum())
         chosen = contenders[winner]
         self.best_params_ = asdict(chosen)

@@ -316,10 +316,11 @@ class Race:
             times[self.tests[fold]] += 1
         return total / np.where(times > 0, times, np.nan)
 
-    def _gain_of_rows(self, groups: list[Array]) -> tuple[Gain, Callable[[], Gain]]:
-        """Return the mean gain of the challengers' blend over the baseline, and a function for its gain over guessing.
+    def _gain_of_rows(self, groups: list[Array]) -> tuple[Gain, Callable[[bool], Gain]]:
+        """Return the mean gain of the challengers' blend over the baseline, and a function for balanced accuracies.
 
-        The gain of a row is its mean gain over the tests.
+        The gain of a row is its mean gain over the tests. The function returns the gain in balanced accuracy over the
+        baseline if its argument is true, and over guessing otherwise.
         """
         panel, parts = self.panel, self.panel.part
         averages, folds = self._heats(groups[0])
@@ -351,9 +352,13 @@ class Race:
             squares[:, mine] += both**2
             times[mine] += 1
         (over, blended), (spread, wider) = over_tests(total, squares, times)
-
         gain = replace(paired(over, panel.weights, self.units, spread), chance=panel.chance(gains))
-        return gain, lambda: panel.informed(blended, outcomes, self.training.codes, wider)
+
+        def informed(reference: bool) -> Gain:
+            values = (over, gains, spread) if reference else (blended, outcomes, wider)
+            return panel.informed(*values[:2], self.training.codes, values[2], reference)
+
+        return gain, informed
 
     def _gain_of_folds(self, groups: list[Array]) -> Gain:
         """Return the mean gain over the folds; each fold compares settings chosen on :func:`disjoint` folds."""

@@ -64,10 +64,11 @@ class RowContest:
         mean, spread = self._blended(1.0)
         return replace(paired(mean, self.panel.weights, self.panel.units, spread), chance=self.panel.chance(self.gains))
 
-    def informed(self, codes: Array) -> Gain:
-        """Return the mean gain over guessing, from the same tests."""
-        mean, spread = self._blended(0.0)
-        return self.panel.informed(mean, self.right[1:] / self.times, codes, spread)
+    def informed(self, codes: Array, reference: bool) -> Gain:
+        """Return the gain in balanced accuracy over the baseline, or over guessing, from the same tests."""
+        mean, spread = self._blended(float(reference))
+        outcomes = self.gains if reference else self.right[1:] / self.times
+        return self.panel.informed(mean, outcomes, codes, spread, reference)
 
     def _blended(self, baseline: float) -> tuple[Array, Array]:
         """Return the blend's accuracy by row, minus ``baseline`` times the baseline's, and the spread over tests."""

@@ -153,7 +153,9 @@ def test_stored_outcomes_are_judged_as_the_referee_judges(tmp_path: Path, monkey
     assert len(referee.tables_of(settings, "x")) == 2
 
 
-@pytest.mark.parametrize(("gain", "balanced", "passes"), [(0.005, 2.1, True), (0.005, 1.9, False), (-0.005, 5.0, False)])
+@pytest.mark.parametrize(
+    ("gain", "balanced", "passes"), [(0.005, 2.1, True), (0.005, 1.9, False), (-0.005, 5.0, False)]
+)
 def test_a_stored_comparison_is_judged_as_by_the_guard(gain: float, balanced: float, passes: bool) -> None:
     assert level.left([gain, 0.01, 1e6, 400, "rows", (), 0.3, 0.1, balanced], 1.0) == passes
 

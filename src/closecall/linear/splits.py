@@ -198,23 +198,27 @@ def stratified_folds(labels: Array, equal: Array, X: Any, folds: int, seed: int 
 def by_chance(member: Array, X: Any) -> bool:
     """Return whether independent columns with the values of X would have about as many pairs of equal rows.
 
-    ``member`` (samples,) numbers the distinct rows.
+    ``member`` (samples,) is the index of the distinct row to which each sample belongs. If only one column varies,
+    nothing can be compared, and the answer is no.
 
     Examples
     --------
     >>> discrete = np.random.default_rng(0).integers(3, size=(90, 2))
     >>> by_chance(discrete @ [1, 3], discrete), by_chance(np.arange(90) // 3, np.arange(180.0).reshape(90, 2) // 6)
     (True, False)
+    >>> by_chance(discrete[:, 0], discrete[:, :1])
+    False
     """
-    found, expected = _equal_pairs(np.bincount(member)), 1.0
+    found, expected, varying = _equal_pairs(np.bincount(member)), 1.0, 0
     if issparse(X):
         share = np.bincount(X.nonzero()[1], minlength=X.shape[1]) / X.shape[0]
         return bool(found <= CHANCE * np.prod(share**2 + (1 - share) ** 2))
     for column in np.asarray(X).reshape(len(member), -1).T:
-        expected *= _equal_pairs(list(Counter(column.tolist()).values()))
+        share = _equal_pairs(list(Counter(column.tolist()).values()))
+        expected, varying = expected * share, varying + (share < 1)
         if found > CHANCE * expected:
             return False
-    return True
+    return varying > 1
 
 
 def _equal_pairs(counts: Any) -> float:

@@ -26,12 +26,14 @@ class Identity:
 
 def pulls(values, loss, aggregate, k, mass, hints):
     """Pulls of minus margins (rows, samples) by the compiled kernel."""
-    column = np.zeros((values.shape[1], 1), dtype=values.dtype)
-    design = Design(column, np.ones(1), np.ones(1), mass[None], None, None, "none")
-    puller = compiled.Puller(design, [make_mass(mass, values.dtype.type)], 1)
-    found = values.copy()
+    columns = np.zeros((2, values.shape[1]), dtype=values.dtype).T  # not contiguous, so that C computes only pulls
+    design = Design(columns, np.ones(2), np.ones(2), mass[None], None, None, "none")
+    puller = compiled.Puller(design, [make_mass(mass, values.dtype.type)], len(values))
     codes = compiled.codes(np.full(len(values), loss), np.full(len(values), aggregate), np.zeros(len(values)))
-    puller.pull(found, codes, k, hints)
+    bound, found = compiled.BoundPull(puller, codes, hints), np.zeros_like(values)
+    bound.values[:] = values
+    left = bound.pull(k)
+    found[bound.left[:left]] = bound.values[:left]
     return found
 
 

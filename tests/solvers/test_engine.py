@@ -14,8 +14,8 @@ from closecall.solvers.certificate import Judged, dual_values
 from closecall.solvers.cuts import CLOSE, LossCut, cut_of
 from closecall.solvers.engine import Engine, ranked, serves
 from closecall.solvers.narrow import judge_spot, narrow
+from closecall.solvers.path import outlyingness, start_masses, starts_for
 from closecall.solvers.stages import Spot, Walk
-from closecall.solvers.starts import outlyingness, start_masses, starts_for
 from tests.solvers.test_path import table
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

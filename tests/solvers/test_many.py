@@ -11,7 +11,7 @@ from closecall.losses import get_loss
 from closecall.solvers import solve
 from closecall.solvers.blocked import FlowSums, ManyRows, NearRows, margin_at
 from closecall.solvers.flow import Flow, place_of
-from closecall.solvers.standard import Standard
+from closecall.solvers.rows import Standard
 
 
 def draw(seed: int, samples: int, features: int = 4) -> tuple[np.ndarray, np.ndarray]:

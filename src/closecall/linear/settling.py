@@ -20,8 +20,7 @@ from ..objective import Problem
 from ..solvers.batched import is_average
 from ..solvers.cuts import ALL, LossCut, cut_of
 from ..solvers.design import Design, finite
-from ..solvers.hold import hold, weigh
-from ..solvers.narrow import finish
+from ..solvers.narrow import finish, hold, weigh
 from ..solvers.rows import LossRows, Rounded, View
 from ..solvers.stages import Walk
 from .multiclass import individual_losses, threshold_of

@@ -15,8 +15,7 @@ from .._names import Array
 from ..losses import Loss, get_loss
 from .cuts import LookSums, LossWindow, Sums
 from .newton import LARGEST_RANK
-from .rows import Margins, Rounded, TangentSums
-from .standard import ROUNDED, Standard, in_cache
+from .rows import ROUNDED, Margins, Rounded, Standard, TangentSums, in_cache
 
 SEEN = 0.01  # the smallest width of a ramp for which rows near the window are gathered
 

@@ -17,13 +17,11 @@ from ..losses import get_loss
 from ..objective import Problem, aggregate_value
 from . import many
 from .cuts import CLOSE, cut_of
-from .hold import hold
-from .narrow import finish, narrow
+from .narrow import finish, hold, narrow
 from .newton import LARGEST_RANK
-from .path import PathTask, averages, follow, walk_on
+from .path import STREAM, PathTask, averages, follow, start_masses, starts_for, walk_on
 from .rows import DenseRows
 from .stages import EXACT, NEAR, RAMP, STAGE, TOL, Spot, Walk
-from .starts import STREAM, start_masses, starts_for
 
 #: The number of rows above which paths begin on a sample, and the size of the sample.
 FROM_ROWS, SAMPLED = 12_000, 6_000

@@ -1,8 +1,10 @@
-/* Evaluate the rows of a task at a cut: sums, gradient and Hessian; included by stages.h.
+/* Evaluate the rows of a task at a cut: sums, gradient and Hessian; included by path.c.
  *
  * Sums consist of eight partial sums in a fixed order and nothing is fused, whatever vectors the processor has, so results
  * are the same everywhere.
  */
+#include "exponential.h"
+
 enum { LOGISTIC = 0, HINGE = 1 };
 enum { CLOSE = 0, ABOVE = 1, ALL = 2 };
 #define LANES 8      /* rows come in multiples of this; the last ones may have no mass */

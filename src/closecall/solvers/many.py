@@ -19,7 +19,7 @@ from .cuts import CLOSE, LossCut
 from .flow import NEARBY, ROUGH, WIDEST, Flow, place_of
 from .narrow import NARROWING
 from .newton import LARGEST_RANK
-from .standard import Standard, standards
+from .rows import Standard, standards
 
 FROM_ROWS = 80_000  # the smallest number of rows for which problems are solved this way
 LEAST = 16_000  # the smallest size of the second, larger sample, which cheaply brings the start close to the end

@@ -7,7 +7,7 @@ alpha and fold start from the same average. Equal problems are solved once, and 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from typing import Any
@@ -20,13 +20,12 @@ from ..aggregates import get_aggregate
 from ..losses import get_loss
 from ..objective import Problem
 from ..schedules import last_convex_step
-from .checks import check_problems
 from .convex import minimize
-from .crew import Crew
 from .design import Design, least_squares_start, make_design, merge_duplicates
 from .kernels import Mass, make_mass
 from .many import FROM_ROWS
 from .newton import Limits
+from .path import Crew
 from .steps import Descent, Rows
 
 #: In designs with fewer entries than this, BLAS threads spend more time waiting than working.
@@ -84,7 +83,7 @@ def _finite_results() -> Iterator[None]:
 
 def sweep(
     prepared: Prepared,
-    problems: Sequence[Problem],
+    problems: list[Problem],
     fold_of: Array,
     *,
     max_iter: int,
@@ -103,7 +102,6 @@ def sweep(
     intercept, n_iter, bounds : arrays (problems,)
         The bounds are lower bounds on the minima, or 0 if none is known.
     """
-    problems = check_problems(problems, tol, max_iter=max_iter, threads=threads, memory_limit=memory_limit)
     with _finite_results():
         batch = _Batch(prepared, problems, fold_of, max_iter, tol, memory_limit, threads, callback, extra_iter)
         coordinates, used, bounds = batch.run(_starts(prepared, init, fold_of, problems))

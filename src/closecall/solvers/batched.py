@@ -36,9 +36,9 @@ class Solutions:
     n_iter : array (problems,)
         The number of steps used, each of which is one pass over the data.
     gap : array (problems,)
-        The certificate, relative to the objective. If the loss and the aggregate are convex, it is a proven bound on
-        how far the objective is above its minimum. Otherwise it bounds how far the objective could fall while the
-        weights keep their final values. See :mod:`closecall.solvers.certificate`.
+        The certificate, relative to the objective; see :mod:`closecall.solvers.certificate`. If the loss and the aggregate
+        are convex, it bounds how far the objective is above its minimum, and otherwise how far the objective could fall
+        while the weights keep their final values.
     converged : array (problems,)
         Whether the gap is at most ``tol``.
     """
@@ -128,14 +128,14 @@ def solve(
     X, y, weight = check_data(X, y, sample_weight)
     problems = check_problems(problems, tol, max_iter=max_iter, threads=threads, memory_limit=memory_limit)
     masses, fold_of = check_folds(folds, fold_of, weight, y, len(problems))
-    kind: dict[str, Any] = {"fit_intercept": fit_intercept, "penalize_intercept": penalize_intercept}
-    kind["dtype"] = check_dtype(dtype, X, masses)
+    dtype = check_dtype(dtype, X, masses)
     setting = Judged(X, y, "none" if not fit_intercept else "penalized" if penalize_intercept else "free")
-    how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "callback": callback}
-    how |= {"max_iter": max_iter, "extra_iter": extra_iter, "tol": tol, "init": init}
     with np.errstate(all="ignore"):  # non-finite results raise below
-        prepared = prepare(X, y, masses, **kind)
-        coef, intercept, used, bounds = sweep(prepared, problems, fold_of, **how)
+        prepared = prepare(X, y, masses, fit_intercept, penalize_intercept, dtype)
+        coef, intercept, used, bounds = sweep(
+            prepared, problems, fold_of, max_iter=max_iter, extra_iter=extra_iter, tol=tol, init=init,
+            memory_limit=memory_limit, threads=threads, callback=callback,
+        )  # fmt: skip
         if not settle:
             del prepared  # as large as X; the certificate uses X itself
         known: dict[str, Any] = {"tol": tol, "bounds": bounds}
@@ -178,11 +178,11 @@ def _lowest(
         problem, fold = problems[row], fold_of[[row]]
         if get_aggregate(problem.aggregate).close:  # its value is also low where outliers are misclassified
             continue
-        loss = problem.loss if get_loss(problem.loss).convex else "logistic"
-        plain = [Problem(loss, "average", alpha=problem.alpha)]
-        how: dict[str, Any] = {"fit_intercept": setting.intercept != "none", "max_iter": 300, "folds": masses,
-                               "fold_of": fold, "penalize_intercept": setting.intercept == "penalized"}  # fmt: skip
-        average = solve(setting.X, setting.y, plain, **how)
+        plain = [Problem(problem.loss if get_loss(problem.loss).convex else "logistic", alpha=problem.alpha)]
+        average = solve(
+            setting.X, setting.y, plain, max_iter=300, folds=masses, fold_of=fold,
+            fit_intercept=setting.intercept != "none", penalize_intercept=setting.intercept == "penalized",
+        )  # fmt: skip
         for w, b in ((average.coef, average.intercept), (np.zeros_like(average.coef), np.zeros(1))):
             value = judge(setting, masses, [problem], fold, w, b, tol=np.inf)[0][0]
             if value < objective[row]:

@@ -3,17 +3,15 @@
 A convex loss lies above each of its tangents, ``l(m) >= l(q) + l'(q) * (m - q)``. With weights s >= 0 the objective is
 therefore at least ``sum s * (l(q) - l'(q) * q) - ||v||^2 / (2 alpha)`` with ``v = sum s * l'(q) * y * x``, whatever the
 parameters, provided that ``sum s * l'(q) * y`` is zero if the intercept is free. This is the value of the Fenchel dual
-at one point. Losses are not negative, so weights may be reduced: the weights of the heavier class are reduced until
-``sum s * l'(q) * y`` is zero. The points of tangency q can be chosen freely. They are the margins of the solution or,
-if their bound is not sufficient, the margins at the best intercept. At a kink, any slope between the slopes on its two
-sides may be used.
+at one point. Losses are not negative, so the weights of the heavier class may be reduced until this sum is zero. The
+points of tangency q can be chosen freely: the margins of the solution or, if their bound is not sufficient, the margins
+at the best intercept. At a kink, any slope between the slopes on its two sides may be used.
 
 The **gap** is the objective minus this bound, relative to the objective. For a convex aggregate, whose weights are a
 subgradient, it bounds how far the objective is above its minimum. For other aggregates, it bounds how far the objective
-could fall while the weights are held fixed, because a solution is stationary if it is optimal for the examples that it
-selects. If the value of an aggregate exceeds its weighted losses, the excess is added to both the objective and the
-bound. If the loss is not convex, the gap is only an estimate. All sums are computed in float64 on the original X, so
-the bound is valid up to their rounding errors.
+could fall while the weights are held fixed. If the value of an aggregate exceeds its weighted losses, the excess is
+added to both the objective and the bound. If the loss is not convex, the gap is only an estimate. All sums are computed
+in float64 on the original X, so the bound is valid up to their rounding errors.
 """
 
 from __future__ import annotations
@@ -150,14 +148,6 @@ def dual_values(setting: Judged, heights: Array, pull: Array, alpha: Array) -> A
 
     ``heights`` and ``pull`` (problems, samples) are the values of the tangents at margin 0 and their negated slopes,
     both multiplied by the weights.
-
-    Examples
-    --------
-    One example in each class, hinge: a slope of one half each is the optimum for alpha = 1.
-
-    >>> setting = Judged(np.array([[-1.0], [1.0]]), np.array([-1.0, 1.0]), "free")
-    >>> dual_values(setting, np.full((1, 2), 0.5), np.full((1, 2), 0.5), np.ones(1)).tolist()
-    [0.5]
     """
     signed = pull * setting.y
     if setting.intercept == "free":
@@ -235,12 +225,6 @@ def hinge_bounds(rows: Any, mass: Array, penalty: Array, dual: Array) -> Array:
 
     A bound is ``sum a - sum_j (sum a * rows_j)^2 / (2 penalty_j)`` for any 0 <= a <= mass, with the signed rows of a
     design and penalties (problems, coordinates). Only the last coordinate is balanced, so the bound is 0 if alpha = 0.
-
-    Examples
-    --------
-    >>> rows, half = np.array([[-1.0, 1.0], [-1.0, -1.0]]), np.full((1, 2), 0.5)
-    >>> hinge_bounds(rows, np.ones(2), np.array([[1.0, 0.0]]), half).tolist()
-    [0.5]
     """
     dual = np.clip(dual, 0, mass)
     last = rows[:, -1] if isinstance(rows, np.ndarray) else rows[:, [-1]].toarray()[:, 0]

@@ -3,13 +3,12 @@
 Neither method ever increases the objective. L-BFGS advances all problems together, with one pass over the data for each
 trial point. Every problem is a row with its own line search, memory and stopping test. The coordinates are scaled by
 the diagonal of the curvature bound, ``c * z^2 + alpha``. If columns are dependent, the curvature exceeds the diagonal
-in a few directions, which the L-BFGS memory captures. The first step is short enough for these directions.
+in a few directions, which the memory captures, and the first step is short enough for them.
 
-For L-BFGS, the hinge is rounded over a width (Huber's rounding). It is also shifted for each example by a multiplier,
-which is the example's slope at the kink and its dual variable (the method of multipliers: Hestenes 1969, Powell 1969).
-Whenever a row is solved well enough for its multipliers, its slopes become the next multipliers. The width need not
-shrink, so steps stay long. The slopes are a feasible point of the dual, so a row stops when its gap is small enough,
-and its bound is the certificate.
+For L-BFGS, the hinge is rounded over a width (Huber's rounding) and shifted for each example by a multiplier, which is
+the example's slope at the kink and its dual variable (the method of multipliers: Hestenes 1969, Powell 1969). Whenever
+a row is solved well enough for its multipliers, its slopes become the next multipliers. The width need not shrink, so
+steps stay long. The slopes are a feasible point of the dual, so a row stops when its gap is small enough.
 """
 
 from __future__ import annotations

@@ -63,11 +63,11 @@ class LossWindow:
 
 @dataclass(frozen=True)
 class LossCut:
-    """How a problem selects examples: the kind of window, and the mass k inside it.
+    """How a problem selects examples: the kind of window, and the mass k inside it up to ``slack``.
 
     The mass ``m`` of the largest losses is left out first. This choice gives the smallest aggregate, so alternating
-    between leaving out losses and solving never increases the objective. ``slack`` states how close to k the mass must
-    be, and ``convex`` whether the problem is convex without the largest losses.
+    between leaving out losses and solving never increases the objective. ``convex`` states whether the rest of the
+    problem is.
     """
 
     kind: int
@@ -124,9 +124,8 @@ class LookSums(Sums):
 
     ``value``, ``inside`` and ``errors`` are the charge, the mass inside and the misclassified mass. ``gradient`` and
     ``hessian`` are the derivatives of the charge, and ``sizes`` (coordinates,) are the sizes for damping its curvature.
-    ``grown`` is the derivative of the mass inside with respect to the cut, and ``by_mass`` (coordinates,) its
-    derivative with respect to the coordinates. ``by_cut`` (coordinates,) is the derivative of the gradient with respect
-    to the cut.
+    ``grown`` and ``by_mass`` (coordinates,) are the derivatives of the mass inside with respect to the cut and to the
+    coordinates. ``by_cut`` (coordinates,) is the derivative of the gradient with respect to the cut.
     """
 
     value: float
@@ -138,15 +137,3 @@ class LookSums(Sums):
     grown: float
     by_cut: Array
     by_mass: Array
-
-
-def add_up(rows: Any, view: Any, window: LossWindow, mass: Array) -> LookSums:
-    """Return the sums over a view of rows; see :class:`closecall.solvers.rows.LossRows`."""
-    share, charge, rising, falling = window.parts(view.losses)
-    held, edges = mass * share, mass * (rising + falling)
-    by_cut = edges * (1 + window.spread * (0.5 - share))
-    sizes, hessian = rows.bend(view, held, mass * (rising - falling), edges)
-    return LookSums(
-        float(mass @ charge), float(held.sum()), float(mass @ view.wrong), rows.pull(view, held), sizes, hessian,
-        float(by_cut.sum()), rows.pull(view, by_cut), rows.pull(view, mass * (rising - falling)),
-    )  # fmt: skip

@@ -103,7 +103,9 @@ def make_design(X: Any, y: Array, masses: Array, *, fit_intercept: bool, penaliz
     bound = masses.max(axis=0)  # a Gram matrix weighted by this bounds those of all folds
     if sparse.issparse(X) or min(X.shape) > EIGEN_LIMIT:
         return _scaled_design(X, y, masses, bound, kind, dtype)
-    mean = _mean(X, bound) if kind == "free" else None
+    mean = None
+    if kind == "free":
+        mean = sum(bound[rows] @ X[rows].astype(np.float64) for rows in row_blocks(X.shape)) / bound.sum()
     values, basis = _eigenbasis(X, bound, mean, kind)
     signed = _empty(X.shape[0], len(values) + (kind == "free"), dtype)
     for rows in row_blocks(X.shape):
@@ -138,13 +140,6 @@ def _columns(block: Array, mean: Array | None, kind: str) -> Array:
     if mean is not None:
         block -= mean
     return np.column_stack([block, np.ones(len(block))]) if kind == "penalized" else block
-
-
-def _mean(X: Array, mass: Array) -> Array:
-    total = np.zeros(X.shape[1])
-    for rows in row_blocks(X.shape):
-        total += mass[rows] @ X[rows].astype(np.float64)
-    return total / mass.sum()
 
 
 def _weighted_blocks(X: Array, mass: Array, mean: Array | None, kind: str) -> Iterator[Array]:

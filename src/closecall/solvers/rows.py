@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,16 +12,16 @@ from .._names import Array
 from ..aggregates import take_smallest
 from ..losses import Loss, get_loss
 from .certificate import balance
-from .cuts import LookSums, LossWindow, Sums, add_up
+from .cuts import LookSums, LossWindow, Sums
+from .design import row_blocks
 
 BLOCK = 1 << 16  # the number of entries to process at a time, which stay in the cache as float64
 ROUNDED = 1e-3  # the largest error of margins in single precision
 
 
-def in_cache(rows: int, width: int) -> Iterator[slice]:
-    """Return slices of rows with ``width`` entries that stay in the cache as float64."""
-    step = max(1, BLOCK // max(1, width))
-    return (slice(begin, begin + step) for begin in range(0, rows, step))
+def in_cache(rows: int, width: int) -> list[slice]:
+    """Return slices (at least one) of rows with ``width`` entries that stay in the cache as float64."""
+    return row_blocks((max(rows, 1), width), BLOCK)
 
 
 @dataclass(frozen=True)
@@ -169,8 +168,8 @@ class TangentSums(Sums):
 
     ``value`` and ``held`` are the sums of the weighted losses and of the weights. ``heights`` (3,) are the sums of the
     tangents at margin 0; the last one is for tangents of slope 0. ``pulls`` (2,) are the sums of the negated slopes,
-    and ``across`` (2, coordinates) the sums of the negated slopes times the rows. ``bend`` (coordinates, coordinates)
-    is the curvature of the losses with fixed weights.
+    and ``across`` (2, coordinates) those of the negated slopes times the rows. ``bend`` (coordinates, coordinates) is
+    the curvature of the losses with fixed weights.
     """
 
     value: float
@@ -181,10 +180,7 @@ class TangentSums(Sums):
     bend: Array
 
     def bound(self, penalty: Array, factor: float = 1.0) -> float:
-        """Return a lower bound on the objective for these weights multiplied by a factor, at least 0.
-
-        See :mod:`closecall.solvers.certificate`.
-        """
+        """Return a lower bound (at least 0) on the objective for these weights times a factor."""
         factors = np.full(2, factor)
         if penalty[-1] == 0:  # a free intercept
             factors = factor * balance(self.pulls[None] * [-1, 1])[0]
@@ -214,12 +210,28 @@ class LossRows(ABC):
         """Return the losses (samples,) without rounded kinks."""
 
     @abstractmethod
+    def pull(self, view: Any, weights: Array) -> Array:
+        """Return the sum of the weighted losses' gradients (coordinates,)."""
+
+    @abstractmethod
+    def bend(self, view: Any, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
+        """Return the sizes for damping and the curvature; ``held`` weights losses, and ``turned`` squared slopes."""
+
+    @abstractmethod
     def tangents(self, view: Any, weights: Array, penalty: Array) -> float:
         """Return a lower bound on the objective with fixed weights (samples,)."""
 
     def look(self, c: Array, window: LossWindow, width: float) -> LookSums:
         """Return the sums that a stage needs."""
-        return add_up(self, self.see(c, width), window, self.mass)
+        view = self.see(c, width)
+        share, charge, rising, falling = window.parts(view.losses)
+        held, edges, turned = self.mass * share, self.mass * (rising + falling), self.mass * (rising - falling)
+        by_cut = edges * (1 + window.spread * (0.5 - share))
+        sizes, hessian = self.bend(view, held, turned, edges)
+        return LookSums(
+            float(self.mass @ charge), float(held.sum()), float(self.mass @ view.wrong), self.pull(view, held), sizes,
+            hessian, float(by_cut.sum()), self.pull(view, by_cut), self.pull(view, turned),
+        )  # fmt: skip
 
     def largest(self, c: Array, k: float) -> float:
         """Return the sum of the largest losses, with a total mass of k."""
@@ -268,11 +280,9 @@ class Margins(LossRows):
         return View(self.rounded.value(margins, width), margins <= 0, pulls, bends, margins, points)
 
     def pull(self, view: View, weights: Array) -> Array:
-        """Return the sum of the weighted losses' gradients (coordinates,)."""
         return np.asarray(self.across @ (weights * view.pulls))
 
     def bend(self, view: View, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
-        """Return the sizes for damping and the curvature; ``held`` weights losses, and ``turned`` squared slopes."""
         square = view.pulls**2
         large = np.square(self.across) @ (held * (view.bends + view.pulls) + sizes * square)
         return large, (self.across * (held * view.bends + turned * square)) @ self.across.T

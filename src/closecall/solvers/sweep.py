@@ -63,7 +63,7 @@ class Prepared:
         return np.stack([self._starts[fold] for fold in fold_of.tolist()])
 
 
-def prepare(X: Any, y: Array, masses: Array, *, fit_intercept: bool, penalize_intercept: bool, dtype: Any) -> Prepared:
+def prepare(X: Any, y: Array, masses: Array, fit_intercept: bool, penalize_intercept: bool, dtype: Any) -> Prepared:
     """Prepare data in the form that :func:`closecall.solvers.solve` accepts, with masses (folds, samples)."""
     X, y, masses = merge_duplicates(X, y, masses)
     with _finite_results():
@@ -73,7 +73,7 @@ def prepare(X: Any, y: Array, masses: Array, *, fit_intercept: bool, penalize_in
 
 @contextlib.contextmanager
 def _finite_results() -> Iterator[None]:
-    """Ignore overflow, since the caller checks the results, and raise the same error if LAPACK fails."""
+    """Ignore overflow, because the results are checked later, and raise the same error if LAPACK fails."""
     with np.errstate(all="ignore"):
         try:
             yield
@@ -96,11 +96,8 @@ def sweep(
 ) -> tuple[Array, Array, Array, Array]:
     """Solve problems without certificates, as a search does before it refits the best one with :func:`solve`.
 
-    Returns
-    -------
-    coef : array (problems, features)
-    intercept, n_iter, bounds : arrays (problems,)
-        The bounds are lower bounds on the minima, or 0 if none is known.
+    Return coef (problems, features), and the intercepts, the steps used and lower bounds on the minima (problems,). A
+    bound is 0 if none is known.
     """
     with _finite_results():
         batch = _Batch(prepared, problems, fold_of, max_iter, tol, memory_limit, threads, callback, extra_iter)
@@ -114,15 +111,13 @@ def sweep(
 def _starts(prepared: Prepared, init: Any, fold_of: Array, problems: list[Problem]) -> Array:
     design, features = prepared.design, prepared.features
     if isinstance(init, str):
-        if init == "least_squares":
-            # A run that begins with an average has the same end from any start, and least squares is expensive for many
-            # columns.
-            if design.basis is None and all(_begins_convex(problem) for problem in problems):
-                return np.zeros((len(fold_of), design.rank))
-            return prepared.least_squares(fold_of)
-        if init == "zeros":
+        if init not in ("least_squares", "zeros"):
+            raise ValueError(f"unknown init {init!r}; choose least_squares or zeros, or pass (coef, intercept)")
+        # A run that begins with an average has the same end from any start, and least squares is expensive for many
+        # columns.
+        if init == "zeros" or (design.basis is None and all(map(_begins_convex, problems))):
             return np.zeros((len(fold_of), design.rank))
-        raise ValueError(f"unknown init {init!r}; choose least_squares or zeros, or pass (coef, intercept)")
+        return prepared.least_squares(fold_of)
     coef, intercept = (np.asarray(part, dtype=np.float64) for part in init)
     try:
         coef = np.broadcast_to(np.atleast_2d(coef), (len(fold_of), features))

@@ -111,8 +111,7 @@ def test_the_convex_phase_never_goes_uphill(way: Callable[..., Found], dtype: ty
     def objective(passes: int, way: Callable[..., Found] = way) -> np.ndarray:
         limits = Limits(passes, 1e-4, 64)
         with np.errstate(over="ignore", under="ignore"):  # as solve does: an exponential may overflow to infinity
-            own = make_mass(mass, dtype)
-            C = way(design, loss, [own] * 3 if way is second_order else own, alpha, start, limits)[0]
+            C = way(design, loss, [make_mass(mass, dtype)] * 3, alpha, start, limits)[0]
         margins = -(C @ design.signed.T.astype(float))
         return get_loss(loss).value(margins) @ mass + alpha / 2 * (design.penalized * C**2).sum(axis=1)
 

@@ -52,11 +52,8 @@ def minimize(design: Design, rows: Rows, masses: list[Mass], start: Array, limit
         second = loss in cheap
         size = max(4, (1 << 18) // design.samples) if second else len(same)  # problems that step together
         for part in (same[begin : begin + size] for begin in range(0, len(same), size)):
-            if second:
-                own = [masses[fold] for fold in rows.fold[part]]
-                pieces = second_order(design, loss, own, rows.alpha[part], start[part], limits)
-            else:
-                pieces = quasi_newton(design, loss, masses[rows.fold[part[0]]], rows.alpha[part], start[part], limits)
+            own, way = [masses[fold] for fold in rows.fold[part]], second_order if second else quasi_newton
+            pieces = way(design, loss, own, rows.alpha[part], start[part], limits)
             for whole, piece in zip(found, pieces, strict=True):
                 whole[part] = piece
     found[3][:] *= 1 - design.rounding  # the possible relative error of the bounds
@@ -88,11 +85,9 @@ def _pilot(design: Design, rows: Rows, masses: list[Mass], start: Array, limits:
     """
     start, ahead = start.copy(), replace(limits, snapshot=None, beat=lambda number: None)
     mates = Counter(zip(rows.loss, rows.fold, strict=True))
-    groups = []
-    for group in rows.alike(start) if limits.passes >= 8 else ():
-        loss, fold = rows.loss[group[0]], rows.fold[group[0]]
-        if loss in smooth and 8 <= len(group) == mates[loss, fold]:
-            groups.append(group)
+    alike = rows.alike(start) if limits.passes >= 8 else []
+    groups = [group for group in alike if 8 <= len(group) == mates[rows.loss[group[0]], rows.fold[group[0]]]]
+    groups = [group for group in groups if rows.loss[group[0]] in smooth]
     middle = np.array([group[len(group) // 2] for group in groups], dtype=int)
     pilots = rows.take(middle)
     for loss, some in _groups(design, pilots, smooth):
@@ -115,9 +110,9 @@ def second_order(design: Design, loss: str, masses: list[Mass], alpha: Array, st
     return SECOND_ORDER[loss](rows, mass.astype(np.float64), penalty, start, limits)
 
 
-def quasi_newton(design: Design, loss: str, mass: Mass, alpha: Array, start: Array, limits: Limits) -> Found:
+def quasi_newton(design: Design, loss: str, masses: list[Mass], alpha: Array, start: Array, limits: Limits) -> Found:
     """Minimise average problems with the same loss and fold by L-BFGS."""
-    book, state = Book(start, limits), _State(design, loss, mass, alpha, start, limits)
+    book, state = Book(start, limits), _State(design, loss, masses[0], alpha, start, limits)
     for number in range(2, limits.passes + 1):  # the first pass evaluated the start
         done = state.advance()
         book.bounds[book.active] = state.bound

@@ -158,14 +158,13 @@ class Engine:
         ends = follow(rows, tasks, stage=self.stage, threads=self.threads, tol=tol, near=0.25)
         found: list[Any] = [None] * len(selections)
         for path, targets in enumerate(paths.values()):
-            mine = ends[path * starts : (path + 1) * starts]
-            looks = sum(more for _, more in mine)
-            for place, k in enumerate(sorted(targets, reverse=True)):
-                best = ranked([spots[place] for spots, _ in mine])[:keep]
+            mine, looks = zip(*ends[path * starts : (path + 1) * starts], strict=True)
+            for k, spots in zip(sorted(targets, reverse=True), zip(*mine, strict=True), strict=True):
+                best = ranked(spots)[:keep]
                 if rows is not whole:
                     best = [replace(spot, c=whole.to_coordinates(*rows.to_parameters(spot.c))) for spot in best]
                 for number in targets[k]:
-                    found[number] = best, looks
+                    found[number] = best, sum(looks)
         return found
 
 
@@ -258,18 +257,13 @@ class Selection:
         return (c, np.inf) if worse else (end, gap)
 
 
-def ranked(spots: list[Spot]) -> list[Spot]:
+def ranked(spots: Sequence[Spot]) -> list[Spot]:
     """Return the distinct ends of paths, sorted by errors and then by the value at their cut."""
-    errors, values = (
-        # Values are relative to the largest, because masses may have any unit and rounding must not decide the order.
-        np.round(part / max(part.max(), 1e-300), digits).tolist()
-        for part, digits in (
-            (np.array([spot.errors for spot in spots]), 9),
-            (np.array([spot.value / max(spot.cut, 1e-300) for spot in spots]), 6),
-        )
-    )
-    places = reversed(range(len(spots)))  # of equal ends, the first one is kept
-    distinct = {(errors[place], values[place]): spots[place] for place in places}
+    keys = np.array([(spot.errors, spot.value / max(spot.cut, 1e-300)) for spot in spots])
+    # Keys are relative to the largest, because masses may have any unit and rounding must not decide the order.
+    keys /= np.maximum(keys.max(axis=0), 1e-300)
+    rounded = zip(np.round(keys[:, 0], 9).tolist(), np.round(keys[:, 1], 6).tolist(), strict=True)
+    distinct = dict(reversed([*zip(rounded, spots, strict=True)]))  # of equal ends, the first one is kept
     return [distinct[key] for key in sorted(distinct)]
 
 

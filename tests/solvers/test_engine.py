@@ -190,13 +190,9 @@ def test_many_rows_begin_on_a_sample_and_end_on_all(monkeypatch, loss):
     expected = one(closed(X, y, n_starts=1), loss, 0.2)
     monkeypatch.setattr(module, "FROM_ROWS", 500)
     monkeypatch.setattr(module, "SAMPLED", 300)
-    close = closed(X, y, n_starts=1)
-    ends = one(close, loss, 0.2)
+    ends = one(closed(X, y, n_starts=1), loss, 0.2)
     np.testing.assert_allclose(ends.coef, expected.coef, rtol=0.1, atol=0.1)
     assert ends.errors[0] <= expected.errors[0] * 1.05 + 3
-    order = np.random.default_rng(0).permutation(900)
-    other = one(Engine(X[order], y[order], np.ones((1, 900)), close.words[order], n_starts=1), loss, 0.2)
-    np.testing.assert_allclose(other.coef, ends.coef, rtol=1e-4)
 
 
 def test_a_sample_stands_for_all_rows(monkeypatch):

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from closecall.aggregates import AGGREGATES
 from closecall.losses import LOSSES
-from closecall.objective import Problem
+from closecall.objective import Problem, aggregate_value
 from closecall.solvers import Progress, Solutions, solve
 
 
@@ -301,14 +301,6 @@ def test_a_few_outliers_do_not_throw_steps_ever_further(name: str, k: int | None
     assert settled.objective[0] <= at_zero * 1.001
 
 
-def largest(loss: str, margins: np.ndarray, k: float, m: float) -> float:
-    """The sum of the losses ranked m + 1 to k, by sorting."""
-    values = {"hinge": lambda v: np.maximum(1 - v, 0), "ramp": lambda v: np.clip(1 - v, 0, 2)}[loss](margins)
-    taken = np.sort(values)[::-1]
-    shares = np.diff(np.minimum(np.arange(len(taken) + 1), k)) - np.diff(np.minimum(np.arange(len(taken) + 1), m))
-    return float(shares @ taken)
-
-
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("way", [np.asarray, sparse.csr_matrix])
 @pytest.mark.parametrize(
@@ -321,13 +313,13 @@ def test_no_answer_is_worse_than_the_average_or_zero(loss: str, name: str, k: fl
         X, y = data(150, 5, seed)
         X[:3] *= 100
         n, takes = len(y), AGGREGATES[name].takes
-        asked = {"k": k if "k" in takes else None, "m": m if "m" in takes else None}
-        found = solve(way(X), y, [Problem(loss, name, alpha=1.0, **asked)], max_iter=100, settle=300)
+        item = Problem(loss, name, k if "k" in takes else None, 1.0, m if "m" in takes else None)
+        found = solve(way(X), y, [item], max_iter=100, settle=300)
         plain = solve(X, y, [Problem("hinge" if loss == "hinge" else "logistic", alpha=1.0)])
 
-        def objective(solution: Solutions, X: np.ndarray = X, y: np.ndarray = y) -> float:
+        def objective(solution: Solutions, X: np.ndarray = X, y: np.ndarray = y, item: Problem = item) -> float:
             margins = y * (X @ solution.coef[0] + solution.intercept[0])
-            return largest(loss, margins, k * len(y), m * len(y)) + 0.5 * float(solution.coef[0] @ solution.coef[0])
+            return aggregate_value(item, margins) + 0.5 * float(solution.coef[0] @ solution.coef[0])
 
         limit = min(objective(plain), (k - m) * n if name == "atk" else np.inf)
         ratios.append(round(objective(found) / limit, 4))

@@ -13,7 +13,7 @@ from .._names import Array
 from ..aggregates import check_mass, get_aggregate
 from ..losses import get_loss
 from ..objective import Problem, check_data
-from .certificate import Judged, counts, judge
+from .certificate import Judged, judge
 from .convex import minimize
 from .engine import Engine, polish
 from .newton import LARGEST_RANK, Limits
@@ -36,7 +36,7 @@ class Solutions:
     n_iter : array (problems,)
         The number of steps used, each of which is one pass over the data.
     gap : array (problems,)
-        The certificate, relative to the objective; see :mod:`closecall.solvers.certificate`. If the loss and the aggregate
+        The certificate, relative to the objective (:mod:`closecall.solvers.certificate`). If the loss and the aggregate
         are convex, it bounds how far the objective is above its minimum, and otherwise how far the objective could fall
         while the weights keep their final values.
     converged : array (problems,)
@@ -163,12 +163,6 @@ def solve(
     return Solutions(coef, intercept, objective, errors, used, gap, gap <= tol)
 
 
-def is_average(problem: Problem, total: float) -> bool:
-    """Return whether the problem is solved as a convex average."""
-    aggregate = get_aggregate(problem.aggregate)
-    return get_loss(problem.loss).convex and aggregate.is_average(*counts(problem, total), total)
-
-
 def _lowest(
     setting: Judged, masses: Array, problems: list[Problem], fold_of: Array, rows: Array, coef: Array, intercept: Array,
     objective: Array,
@@ -234,7 +228,7 @@ def check_dtype(dtype: Any, X: Any, masses: Array) -> Any:
     size = max(float(values.max(initial=0)), -float(values.min(initial=0)))
     if size > 1e100:
         raise ValueError(f"X contains values up to {size:.1e}; scale the features (StandardScaler) to below 1e+100")
-    positive = _positive(masses)
+    positive = masses[masses > 0]
     if positive.max() > 1e100 or positive.min() < 1e-100:
         raise ValueError("sample_weight contains positive weights outside 1e-100 .. 1e+100; rescale them")
     single = np.dtype(X.dtype if dtype is None else dtype) == np.float32
@@ -243,14 +237,10 @@ def check_dtype(dtype: Any, X: Any, masses: Array) -> Any:
 
 def single_fits(size: float, masses: Array, shape: tuple[int, ...]) -> bool:
     """Return whether float32 can hold the weights, the squares of features up to ``size`` and sums of products."""
-    positive = _positive(masses)
+    positive = masses[masses > 0]
     heaviest, lightest = float(positive.max(initial=1)), float(positive.min(initial=1))
     if max(size, heaviest, 1 / lightest) > 1e15:  # sums of squares leave float32's range
         return False
     # The length of a centred and rotated row is at most 2 * sqrt(features) * size, and the constant column has size 1.
     longest = 4 * (shape[1] + 1) * max(size, 1.0) ** 2
     return shape[0] * heaviest * longest < float(np.finfo(np.float32).max)
-
-
-def _positive(masses: Array) -> Array:
-    return masses if masses.size and masses.min() > 0 else masses[masses > 0]

@@ -13,9 +13,9 @@ from scipy.optimize import brentq
 
 from .._names import Array
 from ..losses import Loss, get_loss
-from .cuts import LookSums, LossWindow, Sums
+from .cuts import LookSums, LossWindow, Rounded, Sums
 from .newton import LARGEST_RANK
-from .rows import ROUNDED, Margins, Rounded, Standard, TangentSums, in_cache
+from .rows import ROUNDED, Margins, Standard, TangentSums, in_cache
 
 SEEN = 0.01  # the smallest width of a ramp for which rows near the window are gathered
 
@@ -64,14 +64,6 @@ class ManyRows:
     """Rows X (samples, features) with the loss ``name``, which are read in blocks and never copied as a whole.
 
     The signs (samples,) are -1 or +1.
-
-    Examples
-    --------
-    >>> X, y = np.array([[0.0], [1.0], [4.0]]), np.array([-1.0, 1.0, 1.0])
-    >>> rows = ManyRows(X, y, np.ones(3), Standard(np.zeros(1), np.ones(1), True), "logistic")
-    >>> sums = rows.look(np.zeros(2), LossWindow(), 0.1)
-    >>> round(sums.value, 6), sums.inside, sums.errors
-    (2.079442, 3.0, 3.0)
     """
 
     X: Array

@@ -105,21 +105,17 @@ def _judge_alike(
     for tangents in (_at_margins, _at_best_intercept, _at_kinks):
         left = np.flatnonzero((objective - lower > tol * scale) & (proven > tol))
         if left.size:
-            seen, used = _weighed(setting, weights[left])
+            seen, some = setting, weights[left].any(axis=0)
+            used: Any = slice(None)
+            if some.mean() <= 0.5:  # otherwise a copy of the examples with weight costs more than it saves
+                used = np.flatnonzero(some)
+                seen = replace(setting, X=setting.X[used], y=setting.y[used])
             heavy = weights[left][:, used]
             found = tangents(seen, loss, heavy, margins[left][:, used], tol)
             if found is not None:
                 lower[left] = np.fmax(lower[left], lower_bounds(seen, loss, heavy, *found, alpha[left]))
     gap = np.fmin(np.clip((objective - lower) / scale, 0.0, 1.0), proven)
     return objective + above, (margins <= 0) @ mass.values, gap
-
-
-def _weighed(setting: Judged, weights: Array) -> tuple[Judged, Array | slice]:
-    """Return the examples with positive weight (all if these are more than half) and their indices."""
-    used = np.flatnonzero(weights.any(axis=0))
-    if len(used) > 0.5 * weights.shape[1]:
-        return setting, slice(None)
-    return replace(setting, X=setting.X[used], y=setting.y[used]), used
 
 
 def weights_at(problem: Problem, losses: Array, threshold: float, mass: Mass) -> Array:
@@ -165,11 +161,6 @@ def balance(signed: Array) -> Array:
     """Return factors in [0, 1] that reduce the positive or the negative numbers of each row so that it sums to zero.
 
     Otherwise a free intercept could lower the bound without limit.
-
-    Examples
-    --------
-    >>> balance(np.array([[3.0, 1.0, -2.0]])).tolist()
-    [[0.5, 0.5, 1.0]]
     """
     ahead = np.maximum(signed, 0).sum(axis=1)
     behind = ahead - signed.sum(axis=1)

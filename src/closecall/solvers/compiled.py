@@ -53,13 +53,7 @@ def serves(design: Design, losses: Array, aggregates: Array, m: Array, folds: Ar
 
 
 def codes(losses: Array, aggregates: Array, folds: Array) -> Array:
-    """Return losses, aggregates and folds (3, rows) as the codes used in C, or -1 if unsupported.
-
-    Examples
-    --------
-    >>> codes(np.array(["logistic", "ramp"]), np.array(["close_decay", "top"]), np.array([0, 0])).tolist()
-    [[0, -1], [1, 3], [0, 0]]
-    """
+    """Return losses, aggregates and folds (3, rows) as the codes used in C, or -1 if unsupported."""
     kinds = [KINDS.get(pull_of(name).__name__, -1) for name in aggregates.tolist()]
     return np.array([[LOSSES.get(loss, -1) for loss in losses.tolist()], kinds, folds], dtype=np.int32)
 

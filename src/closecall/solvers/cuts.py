@@ -16,7 +16,7 @@ import numpy as np
 
 from .._names import Array
 from ..aggregates import get_aggregate, take_smallest
-from ..losses import get_loss
+from ..losses import Loss, get_loss
 from ..objective import Problem
 from .certificate import counts
 from .kernels import pull_close, pull_largest, pull_of, pull_top
@@ -27,15 +27,7 @@ CLOSE, ABOVE, ALL = range(3)
 
 @dataclass(frozen=True)
 class LossWindow:
-    """A window of losses between two edges with ramps; ``spread`` is the change of their width per unit of the cut.
-
-    Examples
-    --------
-    >>> window = LossWindow(1.0, np.inf, 0.5)
-    >>> share, charge, *_ = window.parts(np.array([0.75, 1.0, 3.0]))
-    >>> share.tolist(), charge.tolist()
-    ([0.0, 0.5, 1.0], [0.0, 0.0625, 2.0])
-    """
+    """A window of losses between two edges with ramps; ``spread`` is the change of their width per unit of the cut."""
 
     low: float = -np.inf
     high: float = np.inf
@@ -59,6 +51,39 @@ class LossWindow:
         part = np.clip(inside, 0, self.width)
         share = part / self.width
         return share, (inside - part / 2) * share, ((inside > 0) & (inside < self.width)) / self.width
+
+
+class Rounded:
+    """A loss with every kink replaced by a parabola of a given width, whose slopes lie between those on either side."""
+
+    def __init__(self, loss: Loss) -> None:
+        self.loss = loss
+        sides = [-loss.slope(np.array([kink - 1e-9, kink + 1e-9])) for kink in loss.kinks]
+        self.kinks = [(kink, *side.tolist()) for kink, side in zip(loss.kinks, sides, strict=True)]
+
+    def value(self, margins: Array, width: float) -> Array:
+        losses = self.loss.value(margins)
+        for kink, before, after in self.kinks:
+            near = np.abs(margins - kink) < width / 2
+            losses[near] += (before - after) / (2 * width) * (width / 2 - np.abs(margins[near] - kink)) ** 2
+        return losses
+
+    def pulls(self, margins: Array, width: float) -> tuple[Array, Array]:
+        """Return the negated slopes and the points of tangency, which are nearby kinks or otherwise the margins."""
+        pulls, points = -self.loss.slope(margins), margins.copy()
+        for kink, before, after in self.kinks:
+            near = np.abs(margins - kink) < width / 2
+            pulls = np.where(near, after + (before - after) * (0.5 - (margins - kink) / width), pulls)
+            points[near] = kink
+        return pulls, points
+
+    def bend(self, margins: Array, width: float) -> Array:
+        """Return the second derivative, at least 0."""
+        near = min(1e-4, width / 4)
+        bend = (self.loss.slope(margins + near) - self.loss.slope(margins - near)) / (2 * near)
+        for kink, before, after in self.kinks:
+            bend = np.where(np.abs(margins - kink) < width / 2, (before - after) / width, bend)
+        return np.maximum(bend, 0.0)
 
 
 @dataclass(frozen=True)

@@ -78,16 +78,7 @@ class Engine:
     known: dict[Any, Any] = field(default_factory=dict)
 
     def solve(self, problems: Sequence[Problem], fold_of: Array, tol: float | None = None) -> Ends:
-        """Follow the paths of all problems, and certify their ends if ``tol`` is given.
-
-        Examples
-        --------
-        >>> X, y = np.array([[-2.0], [-1.0], [-0.5], [0.5], [1.0], [2.0], [-9.0]]), np.array([-1, -1, -1, 1, 1, 1, 1.0])
-        >>> engine = Engine(X, y, np.ones((1, 7)), np.arange(7, dtype=np.uint64))
-        >>> found = engine.solve([Problem("logistic", "close", 2, 0.01)], np.zeros(1, dtype=int), 1e-4)
-        >>> found.errors.tolist(), bool(found.gap[0] < 1e-4)
-        ([1.0], True)
-        """
+        """Follow the paths of all problems, and certify their ends if ``tol`` is given."""
         if len(self.y) < many.FROM_ROWS:
             return self.paths(problems, fold_of, tol)
         found: list[Any] = []

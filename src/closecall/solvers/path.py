@@ -147,13 +147,7 @@ def averages(rows: DenseRows, loss: str, masses: Sequence[Array], alpha: float) 
 
 
 class Crew:
-    """A group of threads; ``stopped`` is set when one of them fails or when Ctrl-C is pressed.
-
-    Examples
-    --------
-    >>> Crew(2).map(lambda part: int(part.sum()), [np.arange(3), np.arange(4)])
-    [3, 6]
-    """
+    """A group of threads; ``stopped`` is set when one of them fails or when Ctrl-C is pressed."""
 
     def __init__(self, threads: int) -> None:
         self.threads, self.stopped = threads, threading.Event()

@@ -10,9 +10,9 @@ import numpy as np
 
 from .._names import Array
 from ..aggregates import take_smallest
-from ..losses import Loss, get_loss
+from ..losses import get_loss
 from .certificate import balance
-from .cuts import LookSums, LossWindow, Sums
+from .cuts import LookSums, LossWindow, Rounded, Sums
 from .design import row_blocks
 
 BLOCK = 1 << 16  # the number of entries to process at a time, which stay in the cache as float64
@@ -76,11 +76,6 @@ def standards(X: Array, mass: Array, fit_intercept: bool, penalize_intercept: bo
     """Return the mass-weighted means and scales of the columns of X in float64, and which columns are constant.
 
     Means are subtracted only if there is a free intercept.
-
-    Examples
-    --------
-    >>> standards(np.array([[1.0, 5.0], [3.0, 5.0]]), np.ones(2), True, False)
-    (Standard(mean=array([2., 5.]), scale=array([1., 1.]), intercept=True), array([False,  True]))
     """
     # These are plain sums, not products, because every BLAS adds in its own order, and plain sums are always the same.
     share = (mass / mass.sum())[:, None]
@@ -95,12 +90,6 @@ class DenseRows:
     """Dense rows X (samples, features) with labels y in {-1, +1}, in standardised coordinates.
 
     Constant columns are set to zero. Means and standard deviations are weighted by mass (samples,).
-
-    Examples
-    --------
-    >>> rows = DenseRows(np.array([[0.0], [4.0]]), np.array([-1.0, 1.0]), np.ones(2), True, False)
-    >>> rows.across[:, :2].tolist()
-    [[-1.0, -1.0], [1.0, -1.0]]
     """
 
     def __init__(self, X: Array, y: Array, mass: Array, fit_intercept: bool, penalize_intercept: bool) -> None:
@@ -120,46 +109,6 @@ class DenseRows:
     def margins(self, loss: str, mass: Array) -> Margins:
         """Return these rows with a loss and masses (samples,)."""
         return Margins(self.across[:, : self.samples], loss, mass)
-
-
-class Rounded:
-    """A loss with every kink replaced by a parabola of a given width, whose slopes lie between those on either side.
-
-    Examples
-    --------
-    >>> hinge = Rounded(get_loss("hinge"))
-    >>> hinge.value(np.array([1.0, 2.0]), 1.0).tolist(), hinge.pulls(np.array([1.0, 0.0]), 1.0)[0].tolist()
-    ([0.125, 0.0], [0.5, 1.0])
-    """
-
-    def __init__(self, loss: Loss) -> None:
-        self.loss = loss
-        sides = [-loss.slope(np.array([kink - 1e-9, kink + 1e-9])) for kink in loss.kinks]
-        self.kinks = [(kink, *side.tolist()) for kink, side in zip(loss.kinks, sides, strict=True)]
-
-    def value(self, margins: Array, width: float) -> Array:
-        losses = self.loss.value(margins)
-        for kink, before, after in self.kinks:
-            near = np.abs(margins - kink) < width / 2
-            losses[near] += (before - after) / (2 * width) * (width / 2 - np.abs(margins[near] - kink)) ** 2
-        return losses
-
-    def pulls(self, margins: Array, width: float) -> tuple[Array, Array]:
-        """Return the negated slopes and the points of tangency, which are nearby kinks or otherwise the margins."""
-        pulls, points = -self.loss.slope(margins), margins.copy()
-        for kink, before, after in self.kinks:
-            near = np.abs(margins - kink) < width / 2
-            pulls = np.where(near, after + (before - after) * (0.5 - (margins - kink) / width), pulls)
-            points[near] = kink
-        return pulls, points
-
-    def bend(self, margins: Array, width: float) -> Array:
-        """Return the second derivative, at least 0."""
-        near = min(1e-4, width / 4)
-        bend = (self.loss.slope(margins + near) - self.loss.slope(margins - near)) / (2 * near)
-        for kink, before, after in self.kinks:
-            bend = np.where(np.abs(margins - kink) < width / 2, (before - after) / width, bend)
-        return np.maximum(bend, 0.0)
 
 
 @dataclass(frozen=True)

@@ -279,8 +279,7 @@ class Descent:
 
     def keep(self, rows: Array) -> None:
         """Continue with only these rows."""
-        for name in ("active", "step", "C", "eta", "path", "count", "mark", "decays", "curvature",
-                     "fast", "hints"):  # fmt: skip
+        for name in ("active", "step", "C", "eta", "path", "count", "mark", "decays", "curvature", "fast", "hints"):
             setattr(self, name, getattr(self, name)[rows])
         self.rows, self.codes = self.rows.take(rows), self.codes[:, rows]
         self.arrange()

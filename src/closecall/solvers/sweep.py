@@ -100,8 +100,8 @@ def sweep(
     bound is 0 if none is known.
     """
     with _finite_results():
-        batch = _Batch(prepared, problems, fold_of, max_iter, tol, memory_limit, threads, callback, extra_iter)
-        coordinates, used, bounds = batch.run(_starts(prepared, init, fold_of, problems))
+        batch = _Batch(prepared, max_iter, tol, memory_limit, threads, callback, extra_iter)
+        coordinates, used, bounds = batch.run(problems, fold_of, _starts(prepared, init, fold_of, problems))
         coef, intercept = prepared.design.to_parameters(coordinates)
     if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
         raise FloatingPointError(NOT_FINITE)
@@ -165,14 +165,12 @@ class _Batch:
     """A call of :func:`sweep`."""
 
     prepared: Prepared
-    problems: list[Problem]
-    fold_of: Array
     steps: int
     tol: float
     memory_limit: int
     threads: int
     callback: Callable[[Progress], None] | None
-    extra: int = 0
+    extra: int
 
     def __post_init__(self) -> None:
         self.design, self.masses = self.prepared.design, self.prepared.masses
@@ -185,19 +183,19 @@ class _Batch:
         self.wide_rows = max(1, min(1 << 23, limit // 2) // bytes_per_row)
         self.crew = Crew(self.threads)
 
-    def run(self, start: Array) -> tuple[Array, Array, Array]:
+    def run(self, problems: list[Problem], fold_of: Array, start: Array) -> tuple[Array, Array, Array]:
         """Return the coordinates, the steps used and the lower bounds (0 if unknown) of all problems."""
-        rows = Rows.of(self.problems, self.fold_of, np.array([mass.total for mass in self.masses]), self.steps)
+        rows = Rows.of(problems, fold_of, np.array([mass.total for mass in self.masses]), self.steps)
         row_of, first = _distinct(*vars(rows).values(), start)
         rows, start = rows.take(first), start[first]
         C, used, bounds = start.copy(), np.zeros(len(rows), dtype=int), np.zeros(len(rows))
         small = self.design.samples * self.design.rank < SMALL_DESIGN
         with _blas().limit(limits=1, user_api="blas") if self.threads > 1 or small else contextlib.nullcontext():
-            self._grow_roots(rows, start, C, used, bounds)
+            self._solve_averages(rows, start, C, used, bounds)
             self._share(np.flatnonzero(~rows.averages), rows, C, used)
         return C[row_of], used[row_of], bounds[row_of]
 
-    def _grow_roots(self, rows: Rows, start: Array, C: Array, used: Array, bounds: Array) -> None:
+    def _solve_averages(self, rows: Rows, start: Array, C: Array, used: Array, bounds: Array) -> None:
         """Solve the convex averages; each decay run starts from its average after the first third of the steps."""
         third, average = last_convex_step(self.steps), rows.averages
         needed = np.flatnonzero(average | (rows.first > 1))
@@ -212,19 +210,17 @@ class _Batch:
             parts = [part for part in np.array_split(group, self.threads) if part.size]
             task = partial(self._solve_roots, rows, start, int(budget))
             for part, result in zip(parts, self.crew.map(task, [chosen[part] for part in parts]), strict=True):
-                for local, root in enumerate(part):
+                for root, end, passed, snapshot, bound in zip(part, *result, strict=True):
                     mine = needed[root_of == root]
-                    is_average = average[mine]
-                    C[mine] = np.where(is_average[:, None], result[0][local], result[2][local])
-                    used[mine] = np.where(is_average, result[1][local], third)
-                    bounds[mine] = np.where(is_average, result[3][local], 0.0)
+                    C[mine] = np.where(average[mine, None], end, snapshot)
+                    used[mine] = np.where(average[mine], passed, third)
+                    bounds[mine] = np.where(average[mine], bound, 0.0)
 
     def _solve_roots(self, rows: Rows, start: Array, budget: int, index: Array) -> Any:
-        third = last_convex_step(self.steps)
-        roots = rows.take(index)
-        only_grows = budget == third < self.steps + self.extra
+        third, roots = last_convex_step(self.steps), rows.take(index)
         # If there are many columns, an average from which only decay runs start need not be exact.
-        tol = max(self.tol, 3e-3) if self.design.basis is None and only_grows else self.tol
+        only_starts = budget == third < self.steps + self.extra
+        tol = max(self.tol, 3e-3) if self.design.basis is None and only_starts else self.tol
         limits = Limits(budget, tol, self.block_rows, third, lambda step: self._beat("convex", step, len(index)))
         return minimize(self.design, roots, self.masses, _from_sample(self.design, roots, start[index], limits), limits)
 

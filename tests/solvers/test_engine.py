@@ -6,10 +6,10 @@ from hypothesis import given, settings, strategies as st
 from scipy import sparse
 
 from closecall import CloseKClassifier
-from closecall.losses import LOSSES
+from closecall.losses import LOSSES, get_loss
 from closecall.objective import Problem
 from closecall.solvers import engine as module
-from closecall.solvers.certificate import Judged, dual_values
+from closecall.solvers.certificate import Judged, lower_bounds
 from closecall.solvers.cuts import CLOSE, LossCut, cut_of
 from closecall.solvers.engine import Engine, ranked, serves
 from closecall.solvers.narrow import judge_spot, narrow
@@ -54,9 +54,9 @@ def test_held_values_and_gaps_are_their_definitions(seed, free, ramp):
     weights = mass * np.clip((cut + ramp * cut / 2 - np.abs(losses - np.log(2))) / (ramp * cut), 0, 1)
     value = weights @ losses + coef @ coef + (0.0 if free else intercept**2)
     assert mean == pytest.approx(value / weights.sum())
-    pulls = weights / (1 + np.exp(margins))
-    bound = dual_values(Judged(X, y, "free" if free else "penalized"), (weights * losses + pulls * margins)[None],
-                        pulls[None], np.array([2.0]))  # fmt: skip
+    tangents = margins[None], -1 / (1 + np.exp(margins))[None]
+    judged = Judged(X, y, "free" if free else "penalized")
+    bound = lower_bounds(judged, get_loss("logistic"), weights[None], *tangents, np.array([2.0]))
     assert gap == pytest.approx(np.clip(1 - bound[0] / value, 0, 1), abs=1e-9)
 
 
@@ -188,8 +188,7 @@ def test_rows_without_mass_are_no_rows(loss):
 def test_many_rows_begin_on_a_sample_and_end_on_all(monkeypatch, loss):
     X, y, _ = table(7, 900)
     expected = one(closed(X, y, n_starts=1), loss, 0.2)
-    monkeypatch.setattr(module, "FROM_ROWS", 500)
-    monkeypatch.setattr(module, "SAMPLED", 300)
+    monkeypatch.setattr(module, "FROM_ROWS", 600)
     ends = one(closed(X, y, n_starts=1), loss, 0.2)
     np.testing.assert_allclose(ends.coef, expected.coef, rtol=0.1, atol=0.1)
     assert ends.errors[0] <= expected.errors[0] * 1.05 + 3
@@ -197,8 +196,7 @@ def test_many_rows_begin_on_a_sample_and_end_on_all(monkeypatch, loss):
 
 def test_a_sample_stands_for_all_rows(monkeypatch):
     """The sample has the same share of k and of the penalty, and its end is where the path on all rows starts."""
-    monkeypatch.setattr(module, "FROM_ROWS", 500)
-    monkeypatch.setattr(module, "SAMPLED", 300)
+    monkeypatch.setattr(module, "FROM_ROWS", 600)
     X, y, rng = table(7, 900)
     close, order, seen = closed(X + 3, y, n_starts=1), rng.permutation(900), []
     other = Engine(close.X[order], y[order], np.ones((1, 900)), close.words[order], n_starts=1)

@@ -132,25 +132,19 @@ def counts(problem: Problem, total: float) -> tuple[float, float]:
 
 
 def lower_bounds(setting: Judged, loss: Loss, weights: Array, points: Array, slopes: Array, alpha: Array) -> Array:
-    """Return lower bounds (problems,) from tangents with ``slopes`` at ``points``, both (problems, samples)."""
+    """Return lower bounds (problems,), at least 0, from tangents with ``slopes`` at ``points`` (problems, samples).
+
+    A bound is ``sum heights - ||sum pull * y * x||^2 / (2 alpha)`` with a balanced pull. The heights and the pull are
+    the values of the tangents at margin 0 and their negated slopes, both multiplied by the weights.
+    """
     heights, used = loss.value(points) - slopes * points, weights > 0
     if not used.all():  # losses without weight may be infinite
         slopes, heights = np.where(used, slopes, 0.0), np.where(used, heights, 0.0)
-    return dual_values(setting, heights * weights, -weights * slopes, alpha)
-
-
-def dual_values(setting: Judged, heights: Array, pull: Array, alpha: Array) -> Array:
-    """Return ``sum heights - ||sum pull * y * x||^2 / (2 alpha)`` (problems,) with a balanced pull, at least 0.
-
-    ``heights`` and ``pull`` (problems, samples) are the values of the tangents at margin 0 and their negated slopes,
-    both multiplied by the weights.
-    """
-    signed = pull * setting.y
+    signed, heights = -weights * slopes * setting.y, heights * weights
     if setting.intercept == "free":
         scale = balance(signed)
         signed, heights = signed * scale, heights * scale
-    across = setting.sums(signed)
-    square = (across**2).sum(axis=1)
+    square = (setting.sums(signed) ** 2).sum(axis=1)
     if setting.intercept == "penalized":
         square = square + signed.sum(axis=1) ** 2
     bound = heights.sum(axis=1) - np.where(square > 0, square / (2 * alpha), 0.0)

@@ -203,28 +203,25 @@ class _State:
         stuck = ~good & (self.trial < 1e-6)
         enough = noise if self.multiplied else self.limits.tol**2
         small = (good & (self.value - found[0] <= enough * np.abs(self.value))) | stuck
-        self._accept(good, trial, *found)
+        # Remember the steps and gradient changes of the accepted rows in scaled coordinates.
+        step = np.where(good[:, None], trial - self.C, 0) * self.scale
+        change = np.where(good[:, None], found[1] - self.gradient, 0) / self.scale
+        bend = (step * change).sum(axis=1)
+        curved = bend > 1e-10 * np.sqrt((step**2).sum(axis=1) * (change**2).sum(axis=1))
+        self.newest = (self.newest + 1) % len(self.inverse)
+        self.steps[self.newest], self.changes[self.newest] = step, change
+        self.inverse[self.newest] = np.where(curved, 1 / np.where(curved, bend, 1), 0)
+        self.C, self.gradient = np.where(good[:, None], (trial, found[1]), (self.C, self.gradient))
+        state = self.value, self.objective, self.slack
+        self.value, self.objective, self.slack = np.where(good, (found[0], *found[2:]), state)
+        lower = self.objective < self.lowest
+        self.best[lower], self.lowest = self.C[lower], np.minimum(self.objective, self.lowest)
         self.trial = np.where(good, 1.0, self.trial * 0.4)
         self.calm = np.where(small, self.calm + 1, np.where(good, 0, self.calm))
         done = self._multiply() if self.multiplied else self.calm >= 3
         done |= ~np.isfinite(found[0]) & stuck
         self.turn(good | stuck)
         return done
-
-    def _accept(self, good: Array, trial: Array, value: Array, gradient: Array, objective: Array, slack: Array) -> None:
-        """Move the accepted rows and store their steps and gradient changes in scaled coordinates."""
-        step = np.where(good[:, None], trial - self.C, 0) * self.scale
-        change = np.where(good[:, None], gradient - self.gradient, 0) / self.scale
-        bend = (step * change).sum(axis=1)
-        enough = bend > 1e-10 * np.sqrt((step**2).sum(axis=1) * (change**2).sum(axis=1))
-        self.newest = (self.newest + 1) % len(self.inverse)
-        self.steps[self.newest], self.changes[self.newest] = step, change
-        self.inverse[self.newest] = np.where(enough, 1 / np.where(enough, bend, 1), 0)
-        self.C, self.gradient = np.where(good[:, None], (trial, gradient), (self.C, self.gradient))
-        old = self.value, self.objective, self.slack
-        self.value, self.objective, self.slack = np.where(good, (value, objective, slack), old)
-        lower = self.objective < self.lowest
-        self.best[lower], self.lowest = self.C[lower], np.minimum(self.objective, self.lowest)
 
     def _multiply(self) -> Array:
         """Update the multipliers of rows that are solved well enough, and return which rows are done.

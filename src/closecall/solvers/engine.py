@@ -23,8 +23,8 @@ from .path import STREAM, PathTask, averages, follow, start_masses, starts_for, 
 from .rows import DenseRows
 from .stages import EXACT, NEAR, RAMP, STAGE, TOL, Spot, Walk
 
-#: The number of rows above which paths begin on a sample, and the size of the sample.
-FROM_ROWS, SAMPLED = 12_000, 6_000
+#: The number of rows above which paths begin on a sample of half as many rows.
+FROM_ROWS = 12_000
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Engine:
         some: Any = slice(None)
         if len(self.y) > FROM_ROWS:
             chance = spread_out(self.words * np.uint64(STREAM))
-            some = np.sort(np.argsort(chance, kind="stable")[:SAMPLED])
+            some = np.sort(np.argsort(chance, kind="stable")[: FROM_ROWS // 2])
         rows, whole = self.rows(some), self.rows(slice(None))
         shares = self.masses[:, some].sum(axis=1) / self.masses.sum(axis=1)
         starts = self.n_starts or starts_for(rows.samples, len(rows.across))

@@ -31,7 +31,6 @@ from .narrow import NARROWING, gap_of
 
 WIDEST = 1.0  # the first ramp
 ROUGH = 0.5  # all rows are solved to this share of the tolerance
-NEARBY = 10.0  # the time of the first step of a flow that begins near its end
 PLACES = -5.0, 600.0  # the range in which the place is searched
 
 
@@ -68,9 +67,9 @@ class Flow:
     def run(self, c: Array, ramp: Ramp) -> Point | None:
         """Return a certified point or None, starting at c with the given ramp."""
         narrowing, gentler, enough = NARROWING, 0, ROUGH * self.tol
-        point = self.stage(c, ramp, NEARBY, enough)
+        point = self.stage(c, ramp, enough)
         if point is None and ramp[1] < WIDEST:
-            point = self.stage(c, (ramp[0], WIDEST), NEARBY, enough)
+            point = self.stage(c, (ramp[0], WIDEST), enough)
         while point is not None:
             last = min(1.8 * self.tol * self.value(point) / self.k, point.ramp[1])  # 2 would just certify
             end = self.certified(point, last)
@@ -122,9 +121,9 @@ class Flow:
 
     def narrowed(self, point: Point, width: float, enough: float) -> Point | None:
         """Return the stationary point of a narrower ramp, starting from the point of a wider ramp."""
-        return self.stage(point.c, (self.placed(point, width), width), 1e3, enough)
+        return self.stage(point.c, (self.placed(point, width), width), enough, 1e3)
 
-    def stage(self, c: Array, ramp: Ramp, time: float, enough: float) -> Point | None:
+    def stage(self, c: Array, ramp: Ramp, enough: float, time: float = 10.0) -> Point | None:
         """Return a stationary point of one ramp with a residual of at most ``enough``; the first step takes ``time``.
 
         A step that more than quadruples the residual is undone and repeated with a shorter time.

@@ -267,13 +267,10 @@ CLONES static void assemble(Task *task) {
         for (int64_t k = 0; k < d; k += 2) {
             for (int64_t q = 0; q < 2; q++) {
                 const double *column = task->packed + (k + q) * BLOCK;
-                for (int64_t i = 0; i < count; i++) room[q * BLOCK + i] = size_of[i] * column[i];
-            }
-            for (int64_t q = 0; q < 2 && k + q < d; q++)
-                task->diagonal[k + q] += dot(room + q * BLOCK, task->packed + (k + q) * BLOCK, count);
-            for (int64_t q = 0; q < 2; q++) {
-                const double *column = task->packed + (k + q) * BLOCK;
-                for (int64_t i = 0; i < count; i++) room[q * BLOCK + i] = second[i] * column[i];
+                double *weighted = room + q * BLOCK;
+                for (int64_t i = 0; i < count; i++) weighted[i] = size_of[i] * column[i];
+                if (k + q < d) task->diagonal[k + q] += dot(weighted, column, count);
+                for (int64_t i = 0; i < count; i++) weighted[i] = second[i] * column[i];
             }
             for (int64_t other = 0; other <= k + 1; other += 4)
                 dots(room, task->packed + other * BLOCK, count, task->matrix + k * wide + other, wide);

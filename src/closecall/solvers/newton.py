@@ -263,7 +263,12 @@ def interior_hinge(rows: Array, mass: Array, penalty: Array, start: Array, limit
     book, tol, total = Book(start, limits), limits.tol, mass.sum()
     C, best, lowest = start, start.copy(), np.full(len(start), np.inf)
     margins = -(C @ rows.T)
-    inner = _centered(margins - 1, mass)
+    # The variables s, xi, a and c - a (4, problems, samples) start on the central path a * s = (c - a) * xi = mu, where
+    # mu is the mean mass, and solve a quadratic equation.
+    mu, beyond = mass.mean(), margins - 1
+    width = np.hypot(2 * mu / mass, beyond)
+    slack, short = (2 * mu / mass + width + beyond) / 2, (2 * mu / mass + width - beyond) / 2
+    inner = np.stack([slack, short, mu / slack, mu / short])
     least, idle = np.full(len(C), np.inf), np.zeros(len(C), dtype=int)
     for number in range(1, limits.passes + 1):
         value = np.maximum(1 - margins, 0) @ mass + 0.5 * (penalty * C**2).sum(axis=1)
@@ -287,17 +292,6 @@ def interior_hinge(rows: Array, mass: Array, penalty: Array, start: Array, limit
         inner[1] = inner[0] - (margins - 1)  # s = m + xi - 1 despite rounding
         np.maximum(inner, 1e-14, out=inner)  # denormal numbers are slow
     return book.close()
-
-
-def _centered(beyond: Array, mass: Array) -> Array:
-    """Return the four positive variables s, xi, a and c - a (4, problems, samples) for margins ``1 + beyond``.
-
-    They lie on the central path, a * s = (c - a) * xi = mu, where mu is the mean mass, and solve a quadratic equation.
-    """
-    mu = mass.mean()
-    width = np.hypot(2 * mu / mass, beyond)
-    slack, short = (2 * mu / mass + width + beyond) / 2, (2 * mu / mass + width - beyond) / 2
-    return np.stack([slack, short, mu / slack, mu / short])
 
 
 def _interior_step(rows: Array, penalty: Array, C: Array, inner: Array, off: Array) -> tuple[Array, Array]:

@@ -113,9 +113,11 @@ def _starts(prepared: Prepared, init: Any, fold_of: Array, problems: list[Proble
     if isinstance(init, str):
         if init not in ("least_squares", "zeros"):
             raise ValueError(f"unknown init {init!r}; choose least_squares or zeros, or pass (coef, intercept)")
+        kinds = [(get_loss(problem.loss), get_aggregate(problem.aggregate)) for problem in problems]
+        averages = all(loss.convex and (aggregate.plain or aggregate.decays) for loss, aggregate in kinds)
         # A run that begins with an average has the same end from any start, and least squares is expensive for many
         # columns.
-        if init == "zeros" or (design.basis is None and all(map(_begins_convex, problems))):
+        if init == "zeros" or (design.basis is None and averages):
             return np.zeros((len(fold_of), design.rank))
         return prepared.least_squares(fold_of)
     coef, intercept = (np.asarray(part, dtype=np.float64) for part in init)
@@ -130,11 +132,6 @@ def _starts(prepared: Prepared, init: Any, fold_of: Array, problems: list[Proble
     if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
         raise ValueError("init contains NaN or infinite values")
     return design.to_coordinates(coef, intercept)
-
-
-def _begins_convex(problem: Problem) -> bool:
-    aggregate = get_aggregate(problem.aggregate)
-    return get_loss(problem.loss).convex and (aggregate.plain or aggregate.decays)
 
 
 def _from_sample(design: Design, rows: Rows, start: Array, limits: Limits) -> Array:

@@ -62,23 +62,10 @@ INLINE double total(const Lane *sums) {
 
 /* log(1 + t) for t in [0, 1] as 2 atanh(t / (2 + t)): written out so that it vectorises. */
 INLINE double log_one_and(double t) {
+    static const double terms[] = {1.0 / 33, 1.0 / 31, 1.0 / 29, 1.0 / 27, 1.0 / 25, 1.0 / 23, 1.0 / 21, 1.0 / 19,
+                                   1.0 / 17, 1.0 / 15, 1.0 / 13, 1.0 / 11, 1.0 / 9,  1.0 / 7,  1.0 / 5,  1.0 / 3};
     double z = t / (2.0 + t), s = z * z, p = 1.0 / 35;
-    p = p * s + 1.0 / 33;
-    p = p * s + 1.0 / 31;
-    p = p * s + 1.0 / 29;
-    p = p * s + 1.0 / 27;
-    p = p * s + 1.0 / 25;
-    p = p * s + 1.0 / 23;
-    p = p * s + 1.0 / 21;
-    p = p * s + 1.0 / 19;
-    p = p * s + 1.0 / 17;
-    p = p * s + 1.0 / 15;
-    p = p * s + 1.0 / 13;
-    p = p * s + 1.0 / 11;
-    p = p * s + 1.0 / 9;
-    p = p * s + 1.0 / 7;
-    p = p * s + 1.0 / 5;
-    p = p * s + 1.0 / 3;
+    for (int j = 0; j < 16; j++) p = p * s + terms[j];
     return 2.0 * z * (1.0 + s * p);
 }
 

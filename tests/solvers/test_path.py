@@ -1,6 +1,5 @@
 """Paths of cuts against functions defined here: stages end at minima, cuts contain k, and C agrees with NumPy."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -181,22 +180,6 @@ def test_the_kernel_equals_its_twin(loss, data):
         for name in ("coordinates", "cut", "inside", "value", "errors"):
             found, expected = getattr(mine, name), getattr(twin, name)
             np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4 * (1 + np.abs(expected).max()))
-
-
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared_hinge", "ramp"])
-def test_targets_and_tasks_do_not_touch_each_other(loss):
-    X, y, rng = table(5)
-    mass, alpha = rng.exponential(size=60), np.array([0.1, 1.0, 10.0])
-    rows, k = DenseRows(X, y, mass, True, False), np.array([0.98, 0.5, 0.2]) * mass.sum()
-    tasks = tasks_of(loss, mass, k, alpha, 4, rng.exponential(size=60))
-    together, threads = follow(rows, tasks), follow(rows, tasks, threads=3)
-    for name in ("coordinates", "cut", "inside", "value", "errors", "looks"):
-        assert (getattr(together, name) == getattr(threads, name)).all()
-    for task in range(3):
-        for target in range(3):
-            alone = follow(rows, [replace(tasks[task], k=k[[target]])])
-            assert (alone.coordinates[0, 0] == together.coordinates[task, target]).all()
-            assert alone.cut[0, 0] == together.cut[task, target]
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "modified_huber"])

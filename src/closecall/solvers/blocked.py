@@ -153,7 +153,7 @@ class ManyRows:
             near = self.near(c, *_reach(self.threshold, ramp))
             parts = ((rows.across.T, rows.mass) for rows in self.blocks(near))
             reach, wrong = (-np.inf, np.inf), self.errors(self.margins(c))
-        sums = reduce(add, (_flow(self.loss, *part, c, ramp, reach, touch) for part in parts))
+        sums = reduce(add, (_flow(self.loss, signed, mass, c, ramp, reach, touch) for signed, mass in parts))
         return replace(sums, errors=wrong)
 
     def gather(self, c: Array, low: float, high: float) -> NearRows:

@@ -15,7 +15,7 @@
 /* Write the Cholesky factor of matrix + damping * diagonal, transposed, into `factor`; return 0 if it is not positive
  * definite. A coordinate of size 0 has no gradient, so any factor leaves it unchanged. */
 CLONES static int factorise(Task *task, double damping) {
-    const int64_t d = task->size, wide = task->padded;
+    const int64_t d = task->on->size, wide = task->padded;
     for (int64_t j = 0; j < d; j++) {
         double *restrict f = task->factor + j * wide;
         for (int64_t i = j; i < d; i++) f[i] = task->matrix[i * wide + j];
@@ -40,7 +40,7 @@ static double product(const double *a, const double *b, int64_t size) {
 /* Compute the step against the gradient from the factor, corrected by the steps since it was computed (two loops, as in
  * L-BFGS). */
 static void newton_step(Task *task) {
-    const int64_t d = task->size, wide = task->padded;
+    const int64_t d = task->on->size, wide = task->padded;
     double *x = task->step, by[MEMORY];
     for (int64_t i = 0; i < d; i++) x[i] = -task->gradient[i];
     for (int j = task->known - 1; j >= 0; j--) {
@@ -65,9 +65,9 @@ static void newton_step(Task *task) {
 /* Factorise the Hessian of the last evaluation, damped until it is positive definite; return 0 on failure. */
 static int refresh(Task *task, double *damping) {
     assemble(task);
-    for (int64_t k = 0; k < task->size; k++) {
-        task->matrix[k * task->padded + k] += task->penalty[k];
-        task->diagonal[k] += task->penalty[k];
+    for (int64_t k = 0; k < task->on->size; k++) {
+        task->matrix[k * task->padded + k] += task->on->penalty[k];
+        task->diagonal[k] += task->on->penalty[k];
     }
     task->known = 0, task->factored = 0;
     for (int tries = 0; tries < 60 && !task->factored; tries++) {
@@ -80,7 +80,7 @@ static int refresh(Task *task, double *damping) {
 /* Record how a step of length t along `step` changed the gradient; return 0 if the factor can no longer be corrected,
  * because the memory is full or the step curved by less than a hundredth of the prediction. */
 static int remember(Task *task, double t, double fall) {
-    const int64_t d = task->size;
+    const int64_t d = task->on->size;
     if (task->known == MEMORY) return 0;
     double *moved = task->moved + task->known * d, *turned = task->turned + task->known * d;
     for (int64_t k = 0; k < d; k++) moved[k] = t * task->step[k], turned[k] = task->gradient[k] - task->before[k];
@@ -93,14 +93,14 @@ static int remember(Task *task, double t, double fall) {
 /* Compute the gradient of the last evaluation. */
 static void turn(Task *task, const double *c) {
     pull(task, task->first, task->gradient);
-    for (int64_t k = 0; k < task->size; k++) task->gradient[k] += task->penalty[k] * c[k];
+    for (int64_t k = 0; k < task->on->size; k++) task->gradient[k] += task->on->penalty[k] * c[k];
 }
 
 static double penalised(const Task *task, const double *c, double t) {
     double sum = 0;
-    for (int64_t k = 0; k < task->size; k++) {
+    for (int64_t k = 0; k < task->on->size; k++) {
         double there = c[k] + t * task->step[k];
-        sum += task->penalty[k] * there * there;
+        sum += task->on->penalty[k] * there * there;
     }
     return 0.5 * sum;
 }
@@ -108,12 +108,12 @@ static double penalised(const Task *task, const double *c, double t) {
 /* Take at most `steps` damped Newton steps from c at one cut, always downhill; return the sums at the end, with the penalty
  * in their value. Loose stages of several coordinates keep a factor while the decrement falls fast enough. */
 static Sums descend(Task *task, double *c, double cut, double tol, int64_t steps) {
-    const int64_t d = task->size;
+    const int64_t d = task->on->size;
     const int loose = tol >= 1e-5, keeps = loose && d >= 8; /* as in stages.py, which states the measurements */
     double damping = 0, last = INFINITY;
     task->factored = task->factored && keeps;
     margins(task, c, task->v);
-    memset(task->dv, 0, sizeof(double) * (size_t)task->rows);
+    memset(task->dv, 0, sizeof(double) * (size_t)task->on->rows);
     memset(task->step, 0, sizeof(double) * (size_t)d);
     Sums sums = look(task, cut, 0);
     sums.value += penalised(task, c, 0);
@@ -147,7 +147,7 @@ static Sums descend(Task *task, double *c, double cut, double tol, int64_t steps
             continue;
         }
         for (int64_t k = 0; k < d; k++) c[k] += t * task->step[k], task->before[k] = task->gradient[k];
-        for (int64_t i = 0; i < task->rows; i++) task->v[i] += t * task->dv[i];
+        for (int64_t i = 0; i < task->on->rows; i++) task->v[i] += t * task->dv[i];
         int stalled = !(sums.value - trial.value > 1e-4 * tol * sums.value); /* only rounding errors remain */
         sums = trial;
         if (stalled) break;
@@ -164,11 +164,11 @@ static Sums descend(Task *task, double *c, double cut, double tol, int64_t steps
  * `first`; and the growth of its share with its minus margin, times its mass, into `second`. */
 INLINE void edges_as(int loss, Window window, Task *task) {
     const double half = window.width / 2, steep = 1 / window.width, falls = window.kind == CLOSE ? steep : 0.0;
-    const double *mass = task->mass, *v = task->v;
+    const double *mass = task->on->mass, *v = task->v;
     double *restrict first = task->first, *restrict second = task->second, *restrict grows = task->size_of;
-    for (int64_t i = 0; i < task->rows; i++) {
+    for (int64_t i = 0; i < task->on->rows; i++) {
         double l, p, b;
-        loss_at(loss, task->kink, v[i], &l, &p, &b);
+        loss_at(loss, task->on->kink, v[i], &l, &p, &b);
         double low = l - window.low, high = l - window.high, up = fabs(low) < half ? steep : 0.0;
         double down = fabs(high) < half ? falls : 0.0, beyond = down > 0 ? high : up > 0 ? -low : 0.0;
         double moved = mass[i] * (up + down) * (1 + window.spread * steep * beyond);
@@ -178,20 +178,11 @@ INLINE void edges_as(int loss, Window window, Task *task) {
     }
 }
 
-/* The rows of a path and the window of its stages, as `KernelRows` in path.py. `room` has `room_of` numbers, zero at first;
- * between two calls it keeps the minus margins. */
-typedef struct {
-    const double *across, *penalty, *mass;
-    int64_t rows, size, loss, kind;
-    double threshold, ramp, kink;
-    double *room;
-} Rows;
-
 enum { RESULTS = 5 }; /* a state is (RESULTS,), coordinates (size,), and a factor with its corrections */
 
 static int64_t padded_to_four(int64_t size) { return (size + 3) / 4 * 4; }
 
-/* Numbers in a state, and in the scratch memory of a path. */
+/* Return how many numbers are in a state, and in the scratch memory of a path. */
 EXPORT int64_t state_of(int64_t size) {
     return RESULTS + size + padded_to_four(size) * padded_to_four(size) + MEMORY * (2 * size + 1);
 }
@@ -205,9 +196,7 @@ EXPORT int64_t room_of(int64_t rows, int64_t size) {
 static Task task_of(const Rows *on, double *state, int64_t known) {
     const int64_t n = on->rows, d = on->size, wide = padded_to_four(d);
     double *room = on->room;
-    Task task = {.rows = n, .size = d, .across = on->across, .loss = (int)on->loss, .threshold = on->threshold,
-                 .kink = on->kink, .mass = on->mass, .penalty = on->penalty, .kind = (int)on->kind, .ramp = on->ramp,
-                 .padded = wide, .factored = known >= 0, .known = known > 0 ? (int)known : 0};
+    Task task = {.on = on, .padded = wide, .factored = known >= 0, .known = known > 0 ? (int)known : 0};
 #define TAKE(count) (room += (count), room - (count))
     task.v = TAKE(n), task.dv = TAKE(n), task.first = TAKE(n), task.second = TAKE(n), task.size_of = TAKE(n);
     task.matrix = TAKE(wide * wide), task.packed = TAKE((wide + 2) * BLOCK);
@@ -234,7 +223,7 @@ EXPORT CLONES double slope(const Rows *on, double cut, int64_t known, int64_t mo
     Task task = task_of(on, state, known);
     if (moved) margins(&task, state + RESULTS, task.v);
     const Window window = window_at(&task, cut);
-    if (task.loss == LOGISTIC) edges_as(LOGISTIC, window, &task);
+    if (on->loss == LOGISTIC) edges_as(LOGISTIC, window, &task);
     else edges_as(HINGE, window, &task);
     pull(&task, task.first, task.gradient);
     newton_step(&task);
@@ -247,7 +236,10 @@ EXPORT CLONES double slope(const Rows *on, double cut, int64_t known, int64_t mo
 /* Write the losses at c, with rounded kinks. */
 EXPORT CLONES void losses(const Rows *on, const double *c, double *out) {
     Task task = task_of(on, out, -1);
-    double p, b;
+    double p, b, kink = on->kink;
     margins(&task, c, task.v);
-    for (int64_t i = 0; i < on->rows; i++) loss_at(task.loss, task.kink, task.v[i], out + i, &p, &b);
+    if (on->loss == LOGISTIC)
+        for (int64_t i = 0; i < on->rows; i++) loss_at(LOGISTIC, kink, task.v[i], out + i, &p, &b);
+    else
+        for (int64_t i = 0; i < on->rows; i++) loss_at(HINGE, kink, task.v[i], out + i, &p, &b);
 }

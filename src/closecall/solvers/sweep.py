@@ -7,7 +7,7 @@ alpha and fold start from the same average. Equal problems are solved once, and 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from typing import Any
@@ -83,7 +83,7 @@ def _finite_results() -> Iterator[None]:
 
 def sweep(
     prepared: Prepared,
-    problems: list[Problem],
+    problems: Sequence[Problem],
     fold_of: Array,
     *,
     max_iter: int,
@@ -108,7 +108,7 @@ def sweep(
     return coef, intercept, used, bounds
 
 
-def _starts(prepared: Prepared, init: Any, fold_of: Array, problems: list[Problem]) -> Array:
+def _starts(prepared: Prepared, init: Any, fold_of: Array, problems: Sequence[Problem]) -> Array:
     design, features = prepared.design, prepared.features
     if isinstance(init, str):
         if init not in ("least_squares", "zeros"):
@@ -180,7 +180,7 @@ class _Batch:
         self.wide_rows = max(1, min(1 << 23, limit // 2) // bytes_per_row)
         self.crew = Crew(self.threads)
 
-    def run(self, problems: list[Problem], fold_of: Array, start: Array) -> tuple[Array, Array, Array]:
+    def run(self, problems: Sequence[Problem], fold_of: Array, start: Array) -> tuple[Array, Array, Array]:
         """Return the coordinates, the steps used and the lower bounds (0 if unknown) of all problems."""
         rows = Rows.of(problems, fold_of, np.array([mass.total for mass in self.masses]), self.steps)
         row_of, first = _distinct(*vars(rows).values(), start)

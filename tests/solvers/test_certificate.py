@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy import sparse
 from scipy.optimize import minimize
-from sklearn.linear_model import LogisticRegression
 
 from closecall import AggregateLossClassifier
 from closecall.aggregates import AGGREGATES, Aggregate, take_smallest
@@ -19,6 +18,7 @@ from closecall.solvers.design import make_design
 from closecall.solvers.kernels import PULLS, make_mass
 from closecall.solvers.reference import solve_one
 from gate import convex_judge
+from tests.solvers import judged
 
 
 @settings(max_examples=8)
@@ -37,10 +37,8 @@ def test_a_warm_start_ends_where_a_cold_one_does(seed: int) -> None:
     item = Problem(alpha=0.01)
     first = solve(X[:160], y[:160], [item])
     warm = solve(X[40:], y[40:], [item], init=(first.coef, first.intercept))
-    best = LogisticRegression(C=100.0, solver="newton-cholesky", tol=1e-10).fit(X[40:], y[40:])
-    lowest = np.logaddexp(0, -y[40:] * best.decision_function(X[40:])).sum() + 0.005 * (best.coef_**2).sum()
     assert warm.converged.all()
-    assert warm.objective[0] == pytest.approx(lowest, rel=1e-4)
+    assert warm.objective[0] == pytest.approx(judged(X[40:], y[40:], item).best(everyone=False), rel=1e-4)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "modified_huber"])
@@ -67,9 +65,10 @@ def test_no_parameters_lie_under_a_bound(loss: str, intercept: str) -> None:
     for number in range(12):
         X, y = rng.normal(size=(12, 3)) + rng.normal(), np.where(np.arange(12) % 3, 1.0, -1.0)
         mass, alpha = rng.random(12) + 0.1, float(10.0 ** rng.uniform(-2, 2))
-        given = X, y, mass, item, alpha, intercept
-        best = minimize(_objective, np.zeros(4), given, method="Powell", options={"maxfev": 1500})
-        points = (_margins(best.x, X, y, intercept) + (number % 4) ** 2 / 10 * rng.normal(size=12))[None]
+        own, used = judged(X, y, Problem(loss, alpha=alpha), mass, intercept), float(intercept != "none")
+        best = minimize(lambda c, own=own, used=used: own.objective(c[:3], used * c[3]), np.zeros(4),
+                        method="Powell", options={"maxfev": 1500})  # fmt: skip
+        points = (y * (X @ best.x[:3] + used * best.x[3]) + (number % 4) ** 2 / 10 * rng.normal(size=12))[None]
         tangents = points, item.slope(points)
         bound = lower_bounds(Judged(X, y, intercept), item, mass[None], *tangents, np.array([alpha]))[0]
         assert bound <= best.fun * (1 + 1e-6)
@@ -80,17 +79,6 @@ def test_no_parameters_lie_under_a_bound(loss: str, intercept: str) -> None:
                 penalty[:, -1] = 0
             dual = mass * np.clip((1 - points) * 10 + rng.normal(size=12), -1, 1.5)
             assert hinge_bounds(rows, mass, penalty, dual)[0] <= best.fun * (1 + 1e-6)
-
-
-def _margins(c: np.ndarray, X: np.ndarray, y: np.ndarray, kind: str) -> np.ndarray:
-    return y * (X @ c[:3] + (0.0 if kind == "none" else c[3]))
-
-
-def _objective(
-    c: np.ndarray, X: np.ndarray, y: np.ndarray, mass: np.ndarray, loss: Loss, alpha: float, kind: str
-) -> float:
-    inner = c[:3] @ c[:3] + (kind == "penalized") * c[3] ** 2
-    return float(mass @ loss.value(_margins(c, X, y, kind)) + alpha / 2 * inner)
 
 
 def test_a_bound_in_single_precision_lies_under_what_double_precision_reaches() -> None:

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog, minimize
-from scipy.special import expit
+from scipy.optimize import linprog
 from sklearn.datasets import make_blobs, make_classification
 from sklearn.svm import LinearSVC
 
@@ -15,6 +14,7 @@ from closecall.losses import LOSSES
 from closecall.objective import Problem, aggregate_value
 from closecall.solvers import solve
 from closecall.solvers.engine import Engine
+from tests.solvers import judged
 
 TOL = 1e-4
 
@@ -33,32 +33,6 @@ def fitted(X: np.ndarray, y: np.ndarray, mass: np.ndarray, item: Problem, **how:
     return solve(X, y, [item], sample_weight=mass, **{"max_iter": 300, "tol": TOL, "settle": 600} | how)
 
 
-def lowest(X: np.ndarray, y: np.ndarray, mass: np.ndarray, item: Problem, k: float) -> float:
-    """SciPy's minimum of the sum of the k largest losses, ``min over t of k t + sum mass * max(loss - t, 0)``."""
-    d, loss = X.shape[1], LOSSES[item.loss]
-    z, best = np.append(np.zeros(d + 1), loss.threshold), np.inf
-    for soft in (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5):
-
-        def objective(z: np.ndarray, soft: float = soft) -> tuple[float, np.ndarray]:
-            margins = y * (X @ z[:d] + z[d])
-            over = (loss.value(margins) - z[-1]) / soft
-            share = mass * expit(over)
-            pull = share * loss.slope(margins) * y
-            value = k * z[-1] + soft * mass @ np.logaddexp(0, over) + item.alpha / 2 * z[:d] @ z[:d]
-            return float(value), np.concatenate([pull @ X + item.alpha * z[:d], [pull.sum(), k - share.sum()]])
-
-        z = minimize(objective, z, jac=True, method="L-BFGS-B", options={"maxiter": 2000, "ftol": 1e-14}).x
-        losses = loss.value(y * (X @ z[:d] + z[d]))
-        best = min(best, largest(losses, mass, k) + item.alpha / 2 * z[:d] @ z[:d])
-    return best
-
-
-def largest(losses: np.ndarray, mass: np.ndarray, k: float) -> float:
-    order = np.argsort(-losses)
-    before = np.cumsum(mass[order]) - mass[order]
-    return float(np.clip(k - before, 0, mass[order]) @ losses[order])
-
-
 @pytest.mark.parametrize("seed", range(12))
 def test_the_largest_losses_settle_at_their_minimum(seed: int) -> None:
     X, y, mass, rng = draw(seed)
@@ -66,8 +40,7 @@ def test_the_largest_losses_settle_at_their_minimum(seed: int) -> None:
     item = Problem("hinge" if seed % 2 else "logistic", name, 0.6 * rng.random() + 0.1 if name == "atk" else None,
                    float(10 ** rng.uniform(-3, 2)))  # fmt: skip
     found = fitted(X, y, mass, item)
-    k = mass.sum() * item.k if item.k else min(1.0, mass.sum())
-    best = lowest(X, y, mass, item, k)
+    best = judged(X, y, item, mass).best(everyone=True)
     assert found.converged[0]
     assert found.objective[0] <= best * (1 + 2 * TOL)
     assert found.objective[0] * (1 - found.gap[0]) <= best * (1 + 1e-7)

@@ -18,16 +18,10 @@ from closecall.solvers.design import least_squares_start, make_design
 from closecall.solvers.kernels import make_mass
 from closecall.solvers.newton import Found, Limits
 from reproduction.protocol import load_dataset
+from tests.solvers import judged
 
 ALPHAS = 10.0 ** np.arange(-5, 6)
 WITHIN = 1.0001
-
-
-def logistic_optimum(X: np.ndarray, y: np.ndarray, alpha: float) -> float:
-    """scikit-learn's Newton with Cholesky, to ten digits."""
-    peer = LogisticRegression(C=1 / alpha, solver="newton-cholesky", tol=1e-10, max_iter=1000).fit(X, y)
-    margins = y * peer.decision_function(X)
-    return float(np.logaddexp(0, -margins).sum() + alpha / 2 * (peer.coef_**2).sum())
 
 
 def hinge_bound(X: np.ndarray, y: np.ndarray, coef: np.ndarray, alpha: float) -> float:
@@ -53,11 +47,8 @@ def check_optimum(X: np.ndarray, y: np.ndarray) -> None:
     found = solve(X, y, problems)
     assert found.converged.all()
     for row, item in enumerate(problems):
-        bound = (
-            logistic_optimum(X, y, item.alpha)
-            if item.loss == "logistic"
-            else hinge_bound(X, y, found.coef[row], item.alpha)
-        )
+        logistic = item.loss == "logistic"
+        bound = judged(X, y, item).best(False) if logistic else hinge_bound(X, y, found.coef[row], item.alpha)
         assert bound > 0
         assert found.objective[row] <= WITHIN * bound, item
 
@@ -117,10 +108,8 @@ def test_folds_that_step_together_end_where_each_would_alone(seed: int, alphas: 
     fold_of = np.tile(np.arange(4), len(alphas))
     found = solve(X, y, problems, sample_weight=mass, folds=folds, fold_of=fold_of, tol=1e-4)
     for row, (problem, inside) in enumerate(zip(problems, folds[fold_of], strict=True)):
-        peer = LogisticRegression(C=1 / problem.alpha, solver="newton-cholesky", tol=1e-10, max_iter=1000)
-        peer.fit(X[inside], y[inside], sample_weight=mass[inside])
-        lost = np.logaddexp(0, -y[inside] * peer.decision_function(X[inside])) @ mass[inside]
-        assert found.objective[row] <= 1.0001 * (lost + problem.alpha / 2 * (peer.coef_**2).sum())
+        best = judged(X[inside], y[inside], problem, mass[inside]).best(False)
+        assert found.objective[row] <= 1.0001 * best
     assert found.converged.all()
 
 

@@ -18,7 +18,7 @@ from closecall.solvers.design import make_design
 from closecall.solvers.kernels import PULLS, make_mass
 from closecall.solvers.reference import solve_one
 from gate import convex_judge
-from tests.solvers import judged
+from tests.solvers import judge_of
 
 
 @settings(max_examples=8)
@@ -38,7 +38,7 @@ def test_a_warm_start_ends_where_a_cold_one_does(seed: int) -> None:
     first = solve(X[:160], y[:160], [item])
     warm = solve(X[40:], y[40:], [item], init=(first.coef, first.intercept))
     assert warm.converged.all()
-    assert warm.objective[0] == pytest.approx(judged(X[40:], y[40:], item).best(everyone=False), rel=1e-4)
+    assert warm.objective[0] == pytest.approx(judge_of(X[40:], y[40:], item).best(everyone=False), rel=1e-4)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "modified_huber"])
@@ -65,7 +65,7 @@ def test_no_parameters_lie_under_a_bound(loss: str, intercept: str) -> None:
     for number in range(12):
         X, y = rng.normal(size=(12, 3)) + rng.normal(), np.where(np.arange(12) % 3, 1.0, -1.0)
         mass, alpha = rng.random(12) + 0.1, float(10.0 ** rng.uniform(-2, 2))
-        own, used = judged(X, y, Problem(loss, alpha=alpha), mass, intercept), float(intercept != "none")
+        own, used = judge_of(X, y, Problem(loss, alpha=alpha), mass, intercept), float(intercept != "none")
         best = minimize(lambda c, own=own, used=used: own.objective(c[:3], used * c[3]), np.zeros(4),
                         method="Powell", options={"maxfev": 1500})  # fmt: skip
         points = (y * (X @ best.x[:3] + used * best.x[3]) + (number % 4) ** 2 / 10 * rng.normal(size=12))[None]

@@ -137,11 +137,9 @@ def test_more_starts_of_a_trimmed_sum_cost_no_more_and_some_cost_less():
     for seed in range(8):
         X, y, _ = table(seed, 50)
         X[:8] *= -9
-        values = []
+        values, problem = [], Problem("logistic", "trimmed", m=0.2)
         for starts in (1, 5):
-            found = closed(X, y, n_starts=starts).solve(
-                [Problem("logistic", "trimmed", m=0.2)], np.zeros(1, dtype=int), 1e-3
-            )
+            found = closed(X, y, n_starts=starts).solve([problem], np.zeros(1, dtype=int), 1e-3)
             losses = np.sort(np.logaddexp(0, -y * (X @ found.coef[0] + found.intercept[0])))
             values.append(losses[:40].sum() + 0.5 * found.coef[0] @ found.coef[0])
         ratios.append(values[1] / values[0])

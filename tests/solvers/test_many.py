@@ -12,7 +12,7 @@ from closecall.solvers import solve
 from closecall.solvers.blocked import FlowSums, ManyRows, NearRows, margin_at
 from closecall.solvers.flow import Flow, place_of
 from closecall.solvers.rows import Standard
-from tests.solvers import judged
+from tests.solvers import judge_of
 
 
 def draw(seed: int, samples: int, features: int = 4) -> tuple[np.ndarray, np.ndarray]:
@@ -34,7 +34,7 @@ def excess(X: np.ndarray, y: np.ndarray, mass: np.ndarray, model: CloseKClassifi
 def excess_of(X: np.ndarray, y: np.ndarray, weights: np.ndarray, model: CloseKClassifier) -> float:
     """The share by which scikit-learn can lower the objective with these weights."""
     used = weights > 0
-    judge = judged(X[used], y[used], Problem(alpha=model.alpha), weights[used])
+    judge = judge_of(X[used], y[used], Problem(alpha=model.alpha), weights[used])
     mine = judge.objective(model.coef_[0], model.intercept_[0])
     return (mine - judge.best(everyone=False)) / mine
 

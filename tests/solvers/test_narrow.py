@@ -14,7 +14,7 @@ from closecall.losses import LOSSES
 from closecall.objective import Problem, aggregate_value
 from closecall.solvers import solve
 from closecall.solvers.engine import Engine
-from tests.solvers import judged
+from tests.solvers import judge_of
 
 TOL = 1e-4
 
@@ -40,7 +40,7 @@ def test_the_largest_losses_settle_at_their_minimum(seed: int) -> None:
     item = Problem("hinge" if seed % 2 else "logistic", name, 0.6 * rng.random() + 0.1 if name == "atk" else None,
                    float(10 ** rng.uniform(-3, 2)))  # fmt: skip
     found = fitted(X, y, mass, item)
-    best = judged(X, y, item, mass).best(everyone=True)
+    best = judge_of(X, y, item, mass).best(everyone=True)
     assert found.converged[0]
     assert found.objective[0] <= best * (1 + 2 * TOL)
     assert found.objective[0] * (1 - found.gap[0]) <= best * (1 + 1e-7)

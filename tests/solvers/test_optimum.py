@@ -18,7 +18,7 @@ from closecall.solvers.design import least_squares_start, make_design
 from closecall.solvers.kernels import make_mass
 from closecall.solvers.newton import Found, Limits
 from reproduction.protocol import load_dataset
-from tests.solvers import judged
+from tests.solvers import judge_of
 
 ALPHAS = 10.0 ** np.arange(-5, 6)
 WITHIN = 1.0001
@@ -48,7 +48,7 @@ def check_optimum(X: np.ndarray, y: np.ndarray) -> None:
     assert found.converged.all()
     for row, item in enumerate(problems):
         logistic = item.loss == "logistic"
-        bound = judged(X, y, item).best(False) if logistic else hinge_bound(X, y, found.coef[row], item.alpha)
+        bound = judge_of(X, y, item).best(False) if logistic else hinge_bound(X, y, found.coef[row], item.alpha)
         assert bound > 0
         assert found.objective[row] <= WITHIN * bound, item
 
@@ -108,21 +108,18 @@ def test_folds_that_step_together_end_where_each_would_alone(seed: int, alphas: 
     fold_of = np.tile(np.arange(4), len(alphas))
     found = solve(X, y, problems, sample_weight=mass, folds=folds, fold_of=fold_of, tol=1e-4)
     for row, (problem, inside) in enumerate(zip(problems, folds[fold_of], strict=True)):
-        best = judged(X[inside], y[inside], problem, mass[inside]).best(False)
+        best = judge_of(X[inside], y[inside], problem, mass[inside]).best(False)
         assert found.objective[row] <= 1.0001 * best
     assert found.converged.all()
 
 
-@pytest.mark.parametrize("penalize", [False, True])
-def test_logistic_is_scikit_learns(penalize: bool) -> None:
+@pytest.mark.parametrize("kind", ["none", "free", "penalized"])
+def test_a_tight_tolerance_is_reached(kind: str) -> None:
     X, y, mass = crowd(1)
-    X = StandardScaler().fit_transform(X)
-    Z = np.column_stack([X, np.ones(len(X))]) if penalize else X
-    found = solve(X, y, [Problem(alpha=0.3)], sample_weight=mass, penalize_intercept=penalize, tol=1e-6)
-    peer = LogisticRegression(C=1 / 0.3, solver="newton-cholesky", tol=1e-10, fit_intercept=not penalize)
-    expected = peer.fit(Z, y, sample_weight=mass).coef_[0]
-    mine = np.append(found.coef[0], found.intercept[0]) if penalize else found.coef[0]
-    np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=1e-7)
+    X, item = StandardScaler().fit_transform(X), Problem(alpha=0.3)
+    how = {"fit_intercept": kind != "none", "penalize_intercept": kind == "penalized"}
+    found = solve(X, y, [item], sample_weight=mass, tol=1e-6, **how)
+    assert found.objective[0] == pytest.approx(judge_of(X, y, item, mass, kind).best(everyone=True), rel=1e-10)
 
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "modified_huber"])

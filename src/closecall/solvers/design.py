@@ -8,7 +8,7 @@ penalty.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -142,29 +142,26 @@ def _columns(block: Array, mean: Array | None, kind: str) -> Array:
     return np.column_stack([block, np.ones(len(block))]) if kind == "penalized" else block
 
 
-def _weighted_blocks(X: Array, mass: Array, mean: Array | None, kind: str) -> Iterator[Array]:
-    for rows in row_blocks(X.shape):
-        block = _columns(X[rows], mean, kind)
-        block *= np.sqrt(mass[rows, None])
-        yield block
-
-
 def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[Array, Array]:
     """Return the eigenvalues and eigenvectors of the weighted Gram matrix.
 
     The Gram matrix is inaccurate for singular values 1e8 times smaller than the largest one. If it looks
     ill-conditioned, a blocked QR decomposition (four times slower for long X) keeps these accurate.
     """
+
+    def weighted(rows: slice) -> Array:
+        return _columns(X[rows], mean, kind) * np.sqrt(mass[rows, None])
+
     width, smallest = X.shape[1] + (kind == "penalized"), 1e-150  # the square of anything smaller underflows
     if len(X) > width:
         gram = np.zeros((width, width))
-        for block in _weighted_blocks(X, mass, mean, kind):
+        for block in map(weighted, row_blocks(X.shape)):
             gram += block.T @ block
         values, vectors = np.linalg.eigh(finite(gram))
         if values[0] > max(1e-10 * values[-1], smallest**2):
             return values, vectors
     triangle = np.empty((0, width))
-    for block in _weighted_blocks(X, mass, mean, kind):
+    for block in map(weighted, row_blocks(X.shape)):
         triangle = np.vstack([triangle, block])
         if len(triangle) > width:
             triangle = np.asarray(np.linalg.qr(finite(triangle), mode="r"))

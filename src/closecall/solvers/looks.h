@@ -14,19 +14,18 @@ enum { CLOSE = 0, ABOVE = 1, ALL = 2 };
 
 /* The rows of a path and the window of its stages, as `KernelRows` in path.py. */
 typedef struct {
-    const double *across;        /* (size, rows): negated signed rows, so that products with c are negated margins */
-    const double *penalty;       /* (size,) */
-    const double *mass;          /* (rows,) */
-    int64_t rows, size;          /* rows are a multiple of LANES */
-    int64_t loss, kind;          /* kind: the losses that a cut keeps, CLOSE to T, ABOVE minus the cut, or ALL */
+    const double *across;          /* (size, rows): negated signed rows, so that products with c are negated margins */
+    const double *penalty, *mass;  /* (size,) and (rows,) */
+    int64_t rows, size;            /* rows are a multiple of LANES */
+    int64_t loss, kind;            /* kind: the losses that a cut keeps, CLOSE to T, ABOVE minus the cut, or ALL */
     double threshold, ramp, kink;  /* T, the width of a ramp as a share of the cut or of T, and that of a rounded kink */
-    double *room;                /* `room_of` numbers, zero at first; between two calls it keeps the minus margins */
+    double *room;                  /* `room_of` numbers, zero at first; between two calls it keeps the minus margins */
 } Rows;
 
 typedef struct {
     const Rows *on;
-    int64_t looks;           /* evaluations so far */
-    int64_t padded;          /* the size, rounded up to a multiple of four */
+    int64_t looks;   /* evaluations so far */
+    int64_t padded;  /* the size, rounded up to a multiple of four */
     double *v, *dv, *first, *second, *size_of;    /* (rows,): minus margins, their change, and derivatives */
     double *packed;                               /* (padded + 2, BLOCK) */
     double *matrix, *factor;                      /* (padded, padded): lower triangle, and the transposed factor */

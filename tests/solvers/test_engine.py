@@ -204,9 +204,9 @@ def test_a_sample_stands_for_all_rows(monkeypatch):
         seen.append([rows, *tasks, begun(rows, tasks, **how)])
         return seen[-1][-1]
 
-    def continued(selection, ends, looks, tol):
-        seen[-1].append((selection.rows, ends[0].c))
-        return closed_from(selection, ends, looks, tol)
+    def continued(selection, tol):
+        seen[-1].append((selection.rows, selection.ends[0].c))
+        return closed_from(selection, tol)
 
     monkeypatch.setattr(module, "follow", watched)
     monkeypatch.setattr(module.Selection, "close", continued)

@@ -175,7 +175,7 @@ class Selection:
         return walk_on(rows, self.problem.alpha * self.rows.penalized, self.engine.stage, tol)
 
     def close(self, tol: float | None) -> tuple[Array, float, float]:
-        """Return the best end of a close selection, its gap and its errors: the fewest errors, then the smallest gap."""
+        """Return the end with the fewest errors and then the smallest gap, with its gap and its errors."""
         if tol is None:
             walk, end = self.walk(EXACT), self.ends[0]
             if not self.engine.rough:
@@ -192,7 +192,7 @@ class Selection:
         return min((end for end in found if end[2] <= least), key=lambda end: (end[1] > tol, end[2], end[1]))
 
     def other(self, tol: float | None) -> tuple[Array, float, float]:
-        """Solve any other selection from the averages of its starts (one if convex); return the same for its best end."""
+        """Solve a selection that is not close from the averages of its starts (one if convex); return the same."""
         starts = self.engine.n_starts or starts_for(len(self.mass), len(self.rows.across))
         starts = 1 if self.cut.convex and not self.cut.m else starts
         masses = self.engine.start_masses(slice(None), self.fold, starts)

@@ -192,7 +192,7 @@ class Selection:
         return min((end for end in found if end[2] <= least), key=lambda end: (end[1] > tol, end[2], end[1]))
 
     def other(self, tol: float | None) -> tuple[Array, float, float]:
-        """Solve a selection that is not close from the averages of its starts (one if convex); return the same."""
+        """Return the same for any other selection, which is solved from the averages of its starts (one if convex)."""
         starts = self.engine.n_starts or starts_for(len(self.mass), len(self.rows.across))
         starts = 1 if self.cut.convex and not self.cut.m else starts
         masses = self.engine.start_masses(slice(None), self.fold, starts)

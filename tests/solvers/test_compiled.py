@@ -156,11 +156,10 @@ def test_solutions_equal_those_without_it(monkeypatch, mixture):
     np.testing.assert_allclose(fast.objective, slow.objective, rtol=1e-7)
 
 
-def test_what_it_does_not_know_is_left_to_numpy(monkeypatch):
-    design = Design(np.eye(4), np.ones(4), np.ones(4), np.ones((1, 4)), None, None, "none")
-    names = np.array(["logistic", "logistic", "ramp", "hinge"]), np.array(["atk", "atk", "close", "top"])
-    m, folds = np.array([0.0, 1, 0, 0]), np.zeros(4, dtype=int)
-    masses = [make_mass(np.array([1, 2.0, 1, 1]), np.float64)]
-    assert compiled.serves(design, *names, m, folds, masses).tolist() == [True, False, False, False]
+def test_what_it_does_not_support_is_left_to_numpy(monkeypatch):
     monkeypatch.setitem(PULLS, "mine", lambda *given: None)
-    assert not compiled.serves(design, names[0][:1], np.array(["mine"]), m[:1], folds[:1], masses).any()
+    design = Design(np.eye(4), np.ones(4), np.ones(4), np.ones((1, 4)), None, None, "none")
+    losses = np.array(["logistic", "logistic", "ramp", "hinge", "logistic"])
+    codes = compiled.codes(losses, np.array(["atk", "atk", "close", "top", "mine"]), np.zeros(5))
+    masses = [make_mass(np.array([1, 2.0, 1, 1]), np.float64)]
+    assert compiled.serves(design, codes, np.array([0, 1, 0, 0, 0]), masses).tolist() == [True] + [False] * 4

@@ -15,7 +15,7 @@ import numpy as np
 
 from .._names import Array
 from .design import Design
-from .kernels import Mass, pull_of, pull_top
+from .kernels import Mass, pull_of
 
 #: The numbers of losses and pulls in C.
 LOSSES = {"logistic": 0, "hinge": 1}
@@ -42,14 +42,12 @@ _PULL = _WHOLE, [_POINTER, _WHOLE, _WHOLE, *[_POINTER] * 11, _WHOLE, _POINTER, _
 LIBRARY = load("_pull.so", pull_f32=_PULL, pull_f64=_PULL)
 
 
-def serves(design: Design, losses: Array, aggregates: Array, m: Array, folds: Array, masses: list[Mass]) -> Array:
-    """Return which rows (rows,) the compiled kernel supports, given the masses of the folds."""
+def serves(design: Design, codes: Array, m: Array, masses: list[Mass]) -> Array:
+    """Return which rows (rows,) with these codes the compiled kernel supports, given the masses of the folds."""
     if LIBRARY is None or not isinstance(design.signed, np.ndarray):
-        return np.zeros(len(losses), dtype=bool)
-    plain = np.array([mass.unit for mass in masses])[folds]  # `top` with general masses has a rule of its own
-    numbers = codes(losses, aggregates, folds)
-    known = (numbers[:2] >= 0).all(axis=0)
-    return known & (m == 0) & (plain | (numbers[1] != KINDS[pull_top.__name__]))
+        return np.zeros(len(m), dtype=bool)
+    plain = np.array([mass.unit for mass in masses])[codes[2]]  # `top` with general masses has a rule of its own
+    return (codes[:2] >= 0).all(axis=0) & (m == 0) & (plain | (codes[1] != KINDS["pull_top"]))
 
 
 def codes(losses: Array, aggregates: Array, folds: Array) -> Array:

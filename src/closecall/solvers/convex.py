@@ -88,13 +88,11 @@ def _pilot(design: Design, rows: Rows, masses: list[Mass], start: Array, limits:
     alike = rows.alike(start) if limits.passes >= 8 else []
     groups = [group for group in alike if 8 <= len(group) == mates[rows.loss[group[0]], rows.fold[group[0]]]]
     groups = [group for group in groups if rows.loss[group[0]] in smooth]
-    middle = np.array([group[len(group) // 2] for group in groups], dtype=int)
-    pilots = rows.take(middle)
-    for loss, some in _groups(design, pilots, smooth):
-        own = [masses[fold] for fold in pilots.fold[some]]
-        ends = second_order(design, loss, own, pilots.alpha[some], start[middle[some]], ahead)[0]
-        for place, end in zip(some, ends, strict=True):
-            start[groups[place]] = end
+    middle = [group[len(group) // 2] for group in groups]
+    if groups:
+        pilots = rows.take(np.array(middle))
+        for group, end in zip(groups, minimize(design, pilots, masses, start[middle], ahead)[0], strict=True):
+            start[group] = end
     return start
 
 

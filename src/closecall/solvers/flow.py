@@ -203,13 +203,13 @@ class Flow:
         most a quarter of its size or 1, whichever is larger.
         """
         sums, held, missing = point.sums, self.held(point.sums), point.sums.held - self.k
-        right, matrix = sums.gradient + self.penalty * point.c, held
+        nowhere = np.full(len(point.c), np.nan), 0.0
         if not sums.mass_by_place > 0:  # no row is on the ramp
-            return np.full(len(right), np.nan), 0.0
+            return nowhere
         matrix = held + sums.moved - np.outer(sums.by_place, sums.mass_by_c) / sums.mass_by_place
-        right = right - sums.by_place * (missing / sums.mass_by_place)
+        right = sums.gradient + self.penalty * point.c - sums.by_place * (missing / sums.mass_by_place)
         if not np.isfinite(matrix).all():
-            return np.full(len(right), np.nan), 0.0
+            return nowhere
         # In directions in which the flow grows, its rate would lead backwards. With a fixed selection, the rate is 1.
         rates, directions = np.linalg.eig(_solved(held, matrix))
         rates = np.abs(rates.real) + 1j * rates.imag + max(inverse, 0.12)

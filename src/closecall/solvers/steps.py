@@ -168,8 +168,8 @@ class Descent:
         self.active, self.step, self.C = np.arange(len(rows)), rows.first.copy(), start.copy()
         self.eta, self.path, self.count = np.ones(len(rows)), np.zeros(len(rows)), np.zeros(len(rows), dtype=int)
         self.mark = self.C.copy()
-        self.fast = compiled.serves(design, rows.loss, rows.aggregate, rows.m, rows.fold, masses)
         self.codes = compiled.codes(rows.loss, rows.aggregate, rows.fold)
+        self.fast = compiled.serves(design, self.codes, rows.m, masses)
         self.hints = np.full((len(rows), 3), -1.0)
         self.steep_losses = [loss for loss in np.unique(rows.loss) if is_steep(loss)]
         if self.fast.any():

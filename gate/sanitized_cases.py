@@ -142,7 +142,8 @@ def planted() -> None:
     design = Design(column, np.ones(1), np.ones(1), np.ones((1, 5)), None, None, "none")
     puller = compiled.Puller(design, [make_mass(np.ones(5), np.float64)], 1)
     codes = compiled.codes(np.array(["logistic"]), np.array(["close"]), np.zeros(1))
-    puller.pull(np.random.default_rng(0).standard_normal((1, 50)), codes, np.array([20.0]), np.full((1, 3), -1.0))
+    puller.margins = np.random.default_rng(0).standard_normal((1, 50))
+    compiled.BoundPull(puller, codes, np.full((1, 3), -1.0)).pull(np.array([20.0]))
 
 
 def main(calls: int, solves: int, networks: int, walks: int, first: int, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Tests of the solvers, and what several of them share."""
+"""Tests of the solvers, and a function that several of them share."""
 
 import numpy as np
 

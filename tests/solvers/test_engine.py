@@ -42,7 +42,7 @@ def test_most_smooth_tables_are_certified():
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000), free=st.booleans(), ramp=st.sampled_from([1.5, 0.1, 1e-3]))
 def test_held_values_and_gaps_are_their_definitions(seed, free, ramp):
-    """The gap of weights is their objective less the bound of their tangents, as a share of it."""
+    """The gap of weights is the objective minus the bound of the tangents, relative to the objective."""
     X, y, rng = table(seed, 40)
     mass, c, cut = rng.exponential(size=40), 0.5 * rng.standard_normal(4), 0.4
     rows = closed(X, y, mass, penalize_intercept=not free).rows(slice(None))

@@ -254,7 +254,7 @@ def test_control_c_interrupts(threads: int) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak memory from Linux's /proc")
 def test_sparse_data_are_never_densified() -> None:
-    """4,000 x 20,000 with 0.1 % of the entries: dense they would take 640 MB; the whole process stays below 300."""
+    """As a dense array, 4,000 x 20,000 numbers would take 640 MB; the whole process stays below 300 MB."""
     code = r"""
         import re, numpy as np
         from scipy import sparse
@@ -337,7 +337,7 @@ def test_rows_of_zeros_may_be_the_whole_selection(loss: str) -> None:
 
 
 def test_a_fold_may_leave_out_every_row_of_a_sample() -> None:
-    """Every third row of many is a sample; here a fold leaves out just these rows."""
+    """If there are many rows, every third one is in the sample; here a fold leaves out exactly these rows."""
     rng, place = np.random.default_rng(0), np.arange(90_000)
     X = rng.standard_normal((90_000, 2))
     y = np.where(X[:, 0] + rng.standard_normal(90_000) > 0, 1.0, -1.0)

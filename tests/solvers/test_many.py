@@ -1,4 +1,4 @@
-"""Close-k on many rows ends at a stationary point, checked by scikit-learn on the selected rows and by differences."""
+"""Close-k on many rows ends at a stationary point, checked by scikit-learn and by finite differences."""
 
 import numpy as np
 import pytest

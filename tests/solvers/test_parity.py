@@ -209,7 +209,7 @@ def test_single_precision_keeps_the_answer() -> None:
 
 
 @pytest.mark.parametrize("fold", [0, 1])
-def test_a_fold_knows_nothing_of_the_labels_it_leaves_out(fold: int) -> None:
+def test_labels_outside_a_fold_change_nothing(fold: int) -> None:
     """The labels of rows outside a fold do not change a single bit of its solution, however early it stops."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 8)), np.where(np.arange(60) % 2, 1.0, -1.0)

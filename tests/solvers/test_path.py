@@ -129,7 +129,7 @@ def test_spots_are_minima_of_the_clipped_sum(loss, seed, alpha, carried, interce
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10_000), shares=st.lists(st.floats(0.1, 0.99), min_size=1, max_size=3), noisy=st.booleans())
 def test_the_mass_inside_is_k(loss, seed, shares, noisy):
-    """Where many losses lie everywhere there is a cut for every k, that of all but one row too."""
+    """If losses are close to each other, there is a cut for every k, even for all rows but one."""
     X, y, rng = table(seed, 150)
     mass = rng.integers(1, 4, 150).astype(float)
     rows = DenseRows(X, y, mass, True, False)
@@ -199,7 +199,7 @@ def test_units_do_not_matter(loss):
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "squared_hinge"])
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e8 / 3])
-def test_a_constant_column_says_nothing(loss, alpha, value):
+def test_a_constant_column_changes_nothing(loss, alpha, value):
     X, y, _ = table(3)
     wide, mass, k = np.insert(X, 1, value, axis=1), np.ones(60), [30.0, 8.0]
     plain, more = DenseRows(X, y, mass, True, False), DenseRows(wide, y, mass, True, False)
@@ -251,7 +251,7 @@ def test_sharpening_reaches_the_ramp_and_k_exactly():
             assert found.value[place, 0] == pytest.approx(value, rel=1e-3)
 
 
-def test_what_cannot_be_placed_is_said():
+def test_a_cut_that_cannot_be_placed_is_reported():
     """If all losses are T, every cut contains all rows."""
     X, y = np.zeros((9, 1)), np.repeat([-1.0, 1.0, 1.0], 3)
     rows, mass = DenseRows(X, y, np.ones(9), False, False), np.ones(9)
@@ -332,7 +332,7 @@ def test_no_path_ends_below_the_lowest_cut():
 @pytest.mark.parametrize("kind", [CLOSE, ABOVE, ALL])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_gradients_and_hessians_are_those_of_the_value(loss, kind):
-    """So are the derivatives of the gradient by the cut, and those of the mass inside by both."""
+    """The derivatives of the gradient with respect to the cut, and of the mass inside, are correct too."""
     X, y, rng = table(6, 20)
     rows, mass = DenseRows(X, y, np.ones(20), True, False), rng.exponential(size=20)
     walk = Walk(rows.margins(loss, mass), 0.3 * rows.penalized, 9, 1e-9, kind=kind)

@@ -129,9 +129,9 @@ def solve(
     problems = check_problems(problems, tol, max_iter=max_iter, threads=threads, memory_limit=memory_limit)
     masses, fold_of = check_folds(folds, fold_of, weight, y, len(problems))
     dtype = check_dtype(dtype, X, masses)
-    setting = Judged(X, y, "none" if not fit_intercept else "penalized" if penalize_intercept else "free")
     with np.errstate(all="ignore"):  # non-finite results raise below
         prepared = prepare(X, y, masses, fit_intercept, penalize_intercept, dtype)
+        setting = Judged(X, y, prepared.design.intercept)
         coef, intercept, used, bounds = sweep(
             prepared, problems, fold_of, max_iter=max_iter, extra_iter=extra_iter, tol=tol, init=init,
             memory_limit=memory_limit, threads=threads, callback=callback,

@@ -217,8 +217,8 @@ EXPORT int64_t settle(const Rows *on, double cut, double tol, int64_t steps, int
 }
 
 /* Return the derivative of the mass inside with respect to the cut while the minimum of a state follows, and write that of
- * the minimum to `drift`. The factor is that of the last step of the stage. `moved` says that the last stage in this room
- * ended elsewhere. */
+ * the minimum to `drift`. The factor is that of the last step of the stage. `moved` is not zero if the last stage in this
+ * room ended elsewhere. */
 EXPORT CLONES double slope(const Rows *on, double cut, int64_t known, int64_t moved, double *state, double *drift) {
     Task task = task_of(on, state, known);
     if (moved) margins(&task, state + RESULTS, task.v);

@@ -257,36 +257,26 @@ def test_hard_tables_are_answered(loss, alpha):
 
 def test_what_paths_serve():
     X, mass = np.zeros((20, 2)), np.ones(20)
-    for problem in (
-        Problem("logistic", "close", 5),
-        Problem("hinge", "close_decay", 0.3),
-        Problem("logistic", "atk", 5),
-    ):
-        assert serves(X, problem, mass)
-        assert not serves(sparse.csr_matrix(X), problem, mass)
-        assert not serves(np.zeros((20, 256)), problem, mass)
-    for problem in (Problem("logistic", "close", 20), Problem("logistic", "close"), Problem("logistic", "tilted(1)")):
-        assert not serves(X, problem, mass)
+    for given in (("logistic", "close", 5), ("hinge", "close_decay", 0.3), ("logistic", "atk", 5)):
+        assert serves(X, Problem(*given), mass)
+        assert not serves(sparse.csr_matrix(X), Problem(*given), mass)
+        assert not serves(np.zeros((20, 256)), Problem(*given), mass)
+    for given in (("logistic", "close", 20), ("logistic", "close"), ("logistic", "tilted(1)")):
+        assert not serves(X, Problem(*given), mass)
     many = np.broadcast_to(np.zeros((1, 1)), (80_000, 1))
     assert serves(many, Problem("logistic", "close", 5), np.ones(80_000))
     assert not serves(many, Problem("hinge", "close", 5), np.ones(80_000))
 
 
-def test_cuts_count_what_their_aggregates_weigh():
-    mass = np.ones(20)
-    found = [
-        cut_of(Problem("logistic", name, k, 1.0, m), mass)
-        for name, k, m in (
-            ("atk", 5, None),
-            ("maximal", None, None),
-            ("trimmed", None, 3),
-            ("ranked_range", 8, 3),
-            ("top", 4, None),
-        )
-    ]
-    assert [(cut.k, cut.m) for cut in found] == [(5, 0), (1, 0), (17, 3), (5, 3), (1, 3)]
-    assert all(cut.convex for cut in found)
-    assert not cut_of(Problem("sigmoid", "atk", 5), mass).convex
+@pytest.mark.parametrize(
+    ("name", "k", "m", "counts"),
+    [("atk", 5, None, (5, 0)), ("maximal", None, None, (1, 0)), ("trimmed", None, 3, (17, 3)),
+     ("ranked_range", 8, 3, (5, 3)), ("top", 4, None, (1, 3))],
+)  # fmt: skip
+def test_cuts_count_what_their_aggregates_weigh(name, k, m, counts):
+    cut, other = (cut_of(Problem(loss, name, k, 1.0, m), np.ones(20)) for loss in ("logistic", "sigmoid"))
+    assert (cut.k, cut.m) == (other.k, other.m) == counts
+    assert cut.convex > other.convex
 
 
 def test_bad_parameters_are_named():

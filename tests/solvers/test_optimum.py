@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from closecall.losses import get_loss
-from closecall.objective import Problem, values_and_gradients
+from closecall.objective import Problem
 from closecall.solvers import solve
 from closecall.solvers.convex import quasi_newton, second_order
 from closecall.solvers.design import least_squares_start, make_design
@@ -114,23 +114,17 @@ def test_folds_that_step_together_end_where_each_would_alone(seed: int, alphas: 
 
 
 @pytest.mark.parametrize("kind", ["none", "free", "penalized"])
-def test_a_tight_tolerance_is_reached(kind: str) -> None:
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge", "modified_huber"])
+def test_a_tight_tolerance_is_reached(loss: str, kind: str) -> None:
     X, y, mass = crowd(1)
-    X, item = StandardScaler().fit_transform(X), Problem(alpha=0.3)
-    how = {"fit_intercept": kind != "none", "penalize_intercept": kind == "penalized"}
-    found = solve(X, y, [item], sample_weight=mass, tol=1e-6, **how)
-    assert found.objective[0] == pytest.approx(judge_of(X, y, item, mass, kind).best(everyone=True), rel=1e-10)
-
-
-@pytest.mark.parametrize("loss", ["squared_hinge", "modified_huber"])
-def test_other_convex_losses_reach_a_stationary_point(loss: str) -> None:
-    X, y, mass = crowd(2)
-    problems = [Problem(loss, alpha=alpha) for alpha in (0.01, 1.0, 100.0)]
-    found = solve(X, y, problems, sample_weight=mass, tol=1e-7, max_iter=5000)
-    _, slope, drift = values_and_gradients(problems, found.coef, found.intercept, X, y, mass=mass)
-    scale = (np.abs(X).T @ mass)[None]
-    assert (np.abs(slope) <= 1e-4 * scale).all()
-    assert (np.abs(drift) <= 1e-4 * mass.sum()).all()
+    X, how = (
+        StandardScaler().fit_transform(X),
+        {"fit_intercept": kind != "none", "penalize_intercept": kind == "penalized"},
+    )
+    for alpha in (0.01, 0.3, 100.0):
+        item = Problem(loss, alpha=alpha)
+        found = solve(X, y, [item], sample_weight=mass, tol=1e-7, max_iter=5000, **how).objective[0]
+        assert found == pytest.approx(judge_of(X, y, item, mass, kind).best(everyone=True), rel=1e-9)
 
 
 @pytest.mark.parametrize(("alpha", "steps"), [(1.0, 150), (100.0, 60)])

@@ -105,8 +105,8 @@ class Flow:
     def placed(self, point: Point, width: float) -> float:
         """Return the place at which the weights of a ramp sum to k."""
         hint, threshold = point.ramp[0], self.rows.threshold
-        if self.gathers or isinstance(self.rows, ManyRows):
-            rows = self._gathered(point.c, (hint, width)) if self.gathers else self.rows
+        if self.gathers:
+            rows = self._gathered(point.c, (hint, width))
             found = place_of(threshold, rows.losses(point.c), rows.mass, self.k, width, hint)
             return hint if found is None else found
         for reach in (2 * max(width, SEEN) / threshold) * 4.0 ** np.arange(4):  # until a band contains the k-th place

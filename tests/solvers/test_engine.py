@@ -257,12 +257,12 @@ def test_hard_tables_are_answered(loss, alpha):
 
 def test_what_paths_serve():
     X, mass = np.zeros((20, 2)), np.ones(20)
-    for given in (("logistic", "close", 5), ("hinge", "close_decay", 0.3), ("logistic", "atk", 5)):
-        assert serves(X, Problem(*given), mass)
-        assert not serves(sparse.csr_matrix(X), Problem(*given), mass)
-        assert not serves(np.zeros((20, 256)), Problem(*given), mass)
-    for given in (("logistic", "close", 20), ("logistic", "close"), ("logistic", "tilted(1)")):
-        assert not serves(X, Problem(*given), mass)
+    for item in (("logistic", "close", 5), ("hinge", "close_decay", 0.3), ("logistic", "atk", 5)):
+        assert serves(X, Problem(*item), mass)
+        assert not serves(sparse.csr_matrix(X), Problem(*item), mass)
+        assert not serves(np.zeros((20, 256)), Problem(*item), mass)
+    for item in (("logistic", "close", 20), ("logistic", "close"), ("logistic", "tilted(1)")):
+        assert not serves(X, Problem(*item), mass)
     many = np.broadcast_to(np.zeros((1, 1)), (80_000, 1))
     assert serves(many, Problem("logistic", "close", 5), np.ones(80_000))
     assert not serves(many, Problem("hinge", "close", 5), np.ones(80_000))

@@ -36,7 +36,7 @@ class Design:
     mean: Array | None  #: (features,): the means subtracted from X
     intercept: str  #: "none", "free" or "penalized"
     columns: Array | None = None  #: the columns of X that are not empty, if some are; the others have coefficient 0
-    features: int = 0  #: the number of columns of X; only used with ``columns``
+    features: int = 0  #: the number of columns of X
     raised: float = 1.0  #: the factor by which the squared norms of the columns were scaled to bound the Gram matrix
 
     @cached_property
@@ -117,7 +117,7 @@ def make_design(X: Any, y: Array, masses: Array, *, fit_intercept: bool, penaliz
         values = np.append(values, bound.sum())
     penalized = np.ones(len(values))
     penalized[len(values) - (kind == "free") :] = 0
-    return Design(signed, values, penalized, masses, basis, mean, kind)
+    return Design(signed, values, penalized, masses, basis, mean, kind, features=X.shape[1])
 
 
 def _empty(samples: int, coordinates: int, dtype: Any) -> Array:

@@ -48,7 +48,6 @@ class Prepared:
     """A training set that is prepared for several sweeps; a search runs four or five."""
 
     design: Design
-    features: int
     _starts: dict[int, Array] = field(default_factory=dict)
 
     @cached_property
@@ -68,7 +67,7 @@ def prepare(X: Any, y: Array, masses: Array, fit_intercept: bool, penalize_inter
     X, y, masses = merge_duplicates(X, y, masses)
     with _finite_results():
         design = make_design(X, y, masses, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype)
-    return Prepared(design, int(X.shape[1]))
+    return Prepared(design)
 
 
 @contextlib.contextmanager
@@ -109,7 +108,7 @@ def sweep(
 
 
 def _starts(prepared: Prepared, init: Any, fold_of: Array, problems: Sequence[Problem]) -> Array:
-    design, features = prepared.design, prepared.features
+    design, features = prepared.design, prepared.design.features
     if isinstance(init, str):
         if init not in ("least_squares", "zeros"):
             raise ValueError(f"unknown init {init!r}; choose least_squares or zeros, or pass (coef, intercept)")

@@ -52,8 +52,8 @@ def call(number: int, seed: int) -> None:
     aggregate = [str(name) for name in rng.choice(["average", "maximal", "atk", "top", "close"], rows)]
     folds = rng.integers(0, 2, rows)
     masses = [_mass(rng, samples, "top" not in aggregate) for _ in range(2)]
-    column = np.zeros((samples, 1), dtype=dtype)
-    design = Design(column, np.ones(1), np.ones(1), np.stack(masses), None, None, "none")
+    columns = np.zeros((2, samples), dtype=dtype).T  # not contiguous, so that C computes only pulls
+    design = Design(columns, np.ones(2), np.ones(2), np.stack(masses), None, None, "none")
     puller = compiled.Puller(design, [make_mass(mass, dtype) for mass in masses], rows)
     codes = compiled.codes(rng.choice(["logistic", "hinge"], rows), np.array(aggregate), folds)
     total = np.array([masses[fold].sum() for fold in folds])
@@ -62,8 +62,10 @@ def call(number: int, seed: int) -> None:
         k = np.minimum(np.ceil(k), total)
     hints = rng.standard_normal((rows, 3)) * rng.choice([0.0, 1.0, 1e6])
     hints[rng.random(rows) < 0.4, 2] = -1.0
+    bound = compiled.BoundPull(puller, codes, hints)
     for _ in range(2):  # the second time with the hints of the first
-        puller.pull(_values(rng, rows, samples, dtype), codes, k, hints)
+        bound.values[:] = _values(rng, rows, samples, dtype)
+        bound.pull(k)
 
 
 def solution(number: int, seed: int) -> None:
@@ -140,7 +142,8 @@ def planted() -> None:
     design = Design(column, np.ones(1), np.ones(1), np.ones((1, 5)), None, None, "none")
     puller = compiled.Puller(design, [make_mass(np.ones(5), np.float64)], 1)
     codes = compiled.codes(np.array(["logistic"]), np.array(["close"]), np.zeros(1))
-    puller.pull(np.random.default_rng(0).standard_normal((1, 50)), codes, np.array([20.0]), np.full((1, 3), -1.0))
+    puller.margins = np.random.default_rng(0).standard_normal((1, 50))
+    compiled.BoundPull(puller, codes, np.full((1, 3), -1.0)).pull(np.array([20.0]))
 
 
 def main(calls: int, solves: int, networks: int, walks: int, first: int, seed: int) -> None:

@@ -21,7 +21,7 @@ from closecall.cluster.parquet_source import Recast
 from closecall.cluster.passes import InMemory, draw
 from closecall.cluster.solve import Request, answer
 from closecall.losses import get_loss
-from closecall.solvers import standard
+from closecall.solvers import rows as dense_rows
 from closecall.solvers.cuts import LossWindow
 
 LOSS = get_loss("logistic")
@@ -68,7 +68,7 @@ def test_partitions_of_a_table_are_summed_alike(monkeypatch: pytest.MonkeyPatch)
     frame, looks = frame_of(X), requests()
     expected = [numbers(each) for each in answer(frame, looks, make_block(X, y, mass))]
     parts = [answer(frame, looks, make_block(X[some], y[some], mass[some])) for some in np.split(np.arange(400), 8)]
-    monkeypatch.setattr(standard, "BLOCK", 4 * 70)  # a few rows at a time
+    monkeypatch.setattr(dense_rows, "BLOCK", 4 * 70)  # a few rows at a time
     for number, found in enumerate(answer(frame, looks, make_block(X, y, mass))):
         assert_same(numbers(found), expected[number])
         assert_same(numbers(reduce(add, [each[number] for each in parts])), expected[number])

@@ -93,10 +93,7 @@ def test_the_sdist_carries_no_results(tree: Path) -> None:
     assert build(tree, "sdist").returncode == 0
     with tarfile.open(made(tree)) as archive:
         names = [name.partition("/")[2] for name in archive.getnames()]
-    sources = {
-        f"src/closecall/solvers/{name}"
-        for name in ("pull.c", "pull.h", "path.c", "stages.h", "looks.h", "exponential.h")
-    }
+    sources = {f"src/closecall/solvers/{name}" for name in ("pull.c", "pull.h", "path.c", "looks.h", "exponential.h")}
     assert {"hatch_build.py", "pyproject.toml", *sources} <= {*names}
     assert not [name for name in names if name.startswith("docs/") or name.endswith((".so", ".csv.gz"))]
 

@@ -26,12 +26,14 @@ class Identity:
 
 def pulls(values, loss, aggregate, k, mass, hints):
     """Pulls of minus margins (rows, samples) by the compiled kernel."""
-    column = np.zeros((values.shape[1], 1), dtype=values.dtype)
-    design = Design(column, np.ones(1), np.ones(1), mass[None], None, None, "none")
-    puller = compiled.Puller(design, [make_mass(mass, values.dtype.type)], 1)
-    found = values.copy()
+    columns = np.zeros((2, values.shape[1]), dtype=values.dtype).T  # not contiguous, so that C computes only pulls
+    design = Design(columns, np.ones(2), np.ones(2), mass[None], None, None, "none")
+    puller = compiled.Puller(design, [make_mass(mass, values.dtype.type)], len(values))
     codes = compiled.codes(np.full(len(values), loss), np.full(len(values), aggregate), np.zeros(len(values)))
-    puller.pull(found, codes, k, hints)
+    bound, found = compiled.BoundPull(puller, codes, hints), np.zeros_like(values)
+    bound.values[:] = values
+    left = bound.pull(k)
+    found[bound.left[:left]] = bound.values[:left]
     return found
 
 
@@ -154,11 +156,10 @@ def test_solutions_equal_those_without_it(monkeypatch, mixture):
     np.testing.assert_allclose(fast.objective, slow.objective, rtol=1e-7)
 
 
-def test_what_it_does_not_know_is_left_to_numpy(monkeypatch):
-    design = Design(np.eye(4), np.ones(4), np.ones(4), np.ones((1, 4)), None, None, "none")
-    names = np.array(["logistic", "logistic", "ramp", "hinge"]), np.array(["atk", "atk", "close", "top"])
-    m, folds = np.array([0.0, 1, 0, 0]), np.zeros(4, dtype=int)
-    masses = [make_mass(np.array([1, 2.0, 1, 1]), np.float64)]
-    assert compiled.serves(design, *names, m, folds, masses).tolist() == [True, False, False, False]
+def test_what_it_does_not_support_is_left_to_numpy(monkeypatch):
     monkeypatch.setitem(PULLS, "mine", lambda *given: None)
-    assert not compiled.serves(design, names[0][:1], np.array(["mine"]), m[:1], folds[:1], masses).any()
+    design = Design(np.eye(4), np.ones(4), np.ones(4), np.ones((1, 4)), None, None, "none")
+    losses = np.array(["logistic", "logistic", "ramp", "hinge", "logistic"])
+    codes = compiled.codes(losses, np.array(["atk", "atk", "close", "top", "mine"]), np.zeros(5))
+    masses = [make_mass(np.array([1, 2.0, 1, 1]), np.float64)]
+    assert compiled.serves(design, codes, np.array([0, 1, 0, 0, 0]), masses).tolist() == [True] + [False] * 4

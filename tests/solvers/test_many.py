@@ -1,4 +1,4 @@
-"""Close-k on many rows ends at a stationary point, checked by scikit-learn on the selected rows and by differences."""
+"""Close-k on many rows ends at a stationary point, checked by scikit-learn and by finite differences."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,8 @@ from closecall.losses import get_loss
 from closecall.solvers import solve
 from closecall.solvers.blocked import FlowSums, ManyRows, NearRows, margin_at
 from closecall.solvers.flow import Flow, place_of
-from closecall.solvers.standard import Standard
+from closecall.solvers.rows import Standard
+from tests.solvers import judge_of
 
 
 def draw(seed: int, samples: int, features: int = 4) -> tuple[np.ndarray, np.ndarray]:
@@ -33,14 +34,9 @@ def excess(X: np.ndarray, y: np.ndarray, mass: np.ndarray, model: CloseKClassifi
 def excess_of(X: np.ndarray, y: np.ndarray, weights: np.ndarray, model: CloseKClassifier) -> float:
     """The share by which scikit-learn can lower the objective with these weights."""
     used = weights > 0
-    peer = LogisticRegression(C=1 / model.alpha, solver="newton-cholesky", tol=1e-12, max_iter=200)
-    peer.fit(X[used], y[used], weights[used])
-
-    def value(coef: np.ndarray, intercept: float) -> float:
-        return float(weights @ np.logaddexp(0, -y * (X @ coef + intercept)) + model.alpha / 2 * coef @ coef)
-
-    mine = value(model.coef_[0], model.intercept_[0])
-    return (mine - value(peer.coef_[0], peer.intercept_[0])) / mine
+    judge = judge_of(X[used], y[used], Problem(alpha=model.alpha), weights[used])
+    mine = judge.objective(model.coef_[0], model.intercept_[0])
+    return (mine - judge.best(everyone=False)) / mine
 
 
 @pytest.mark.parametrize(("k", "alpha", "weighted"), [(0.1, 1.0, True), (0.02, 50.0, False)])

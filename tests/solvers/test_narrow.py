@@ -4,16 +4,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog, minimize
-from scipy.special import expit
+from scipy.optimize import linprog
 from sklearn.datasets import make_blobs, make_classification
 from sklearn.svm import LinearSVC
 
 from closecall import AggregateLossClassifier
 from closecall.aggregates import AGGREGATES
 from closecall.losses import LOSSES
-from closecall.objective import Problem
+from closecall.objective import Problem, aggregate_value
 from closecall.solvers import solve
+from closecall.solvers.engine import Engine
+from tests.solvers import judge_of
 
 TOL = 1e-4
 
@@ -32,32 +33,6 @@ def fitted(X: np.ndarray, y: np.ndarray, mass: np.ndarray, item: Problem, **how:
     return solve(X, y, [item], sample_weight=mass, **{"max_iter": 300, "tol": TOL, "settle": 600} | how)
 
 
-def lowest(X: np.ndarray, y: np.ndarray, mass: np.ndarray, item: Problem, k: float) -> float:
-    """SciPy's minimum of the sum of the k largest losses, ``min over t of k t + sum mass * max(loss - t, 0)``."""
-    d, loss = X.shape[1], LOSSES[item.loss]
-    z, best = np.append(np.zeros(d + 1), loss.threshold), np.inf
-    for soft in (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5):
-
-        def objective(z: np.ndarray, soft: float = soft) -> tuple[float, np.ndarray]:
-            margins = y * (X @ z[:d] + z[d])
-            over = (loss.value(margins) - z[-1]) / soft
-            share = mass * expit(over)
-            pull = share * loss.slope(margins) * y
-            value = k * z[-1] + soft * mass @ np.logaddexp(0, over) + item.alpha / 2 * z[:d] @ z[:d]
-            return float(value), np.concatenate([pull @ X + item.alpha * z[:d], [pull.sum(), k - share.sum()]])
-
-        z = minimize(objective, z, jac=True, method="L-BFGS-B", options={"maxiter": 2000, "ftol": 1e-14}).x
-        losses = loss.value(y * (X @ z[:d] + z[d]))
-        best = min(best, largest(losses, mass, k) + item.alpha / 2 * z[:d] @ z[:d])
-    return best
-
-
-def largest(losses: np.ndarray, mass: np.ndarray, k: float) -> float:
-    order = np.argsort(-losses)
-    before = np.cumsum(mass[order]) - mass[order]
-    return float(np.clip(k - before, 0, mass[order]) @ losses[order])
-
-
 @pytest.mark.parametrize("seed", range(12))
 def test_the_largest_losses_settle_at_their_minimum(seed: int) -> None:
     X, y, mass, rng = draw(seed)
@@ -65,8 +40,7 @@ def test_the_largest_losses_settle_at_their_minimum(seed: int) -> None:
     item = Problem("hinge" if seed % 2 else "logistic", name, 0.6 * rng.random() + 0.1 if name == "atk" else None,
                    float(10 ** rng.uniform(-3, 2)))  # fmt: skip
     found = fitted(X, y, mass, item)
-    k = mass.sum() * item.k if item.k else min(1.0, mass.sum())
-    best = lowest(X, y, mass, item, k)
+    best = judge_of(X, y, item, mass).best(everyone=True)
     assert found.converged[0]
     assert found.objective[0] <= best * (1 + 2 * TOL)
     assert found.objective[0] * (1 - found.gap[0]) <= best * (1 + 1e-7)
@@ -79,27 +53,32 @@ def reachable(keys: np.ndarray, mass: np.ndarray, k: float, moved: float) -> tup
     return np.clip(k - perhaps, 0, mass), np.clip(k - surely, 0, mass)
 
 
-@pytest.mark.parametrize("far", [False, True])
+@pytest.mark.parametrize("way", ["near", "far", "path"])
 @pytest.mark.parametrize("name", ["close", "close_decay", "trimmed", "ranked_range"])
 @pytest.mark.parametrize("seed", range(6))
-def test_what_settles_has_shares_that_make_the_gradient_zero(name: str, seed: int, far: bool) -> None:
+def test_what_settles_has_shares_that_make_the_gradient_zero(name: str, seed: int, way: str) -> None:
     """A linear program finds such shares among all weights that are possible if no loss changes by more than the tol.
 
-    The tol is relative to the certified objective, even if the run ended at a much higher one.
+    The tol is relative to the certified objective, even if a run starts far away and ends at a much higher one.
     """
     X, y, mass, rng = draw(seed + 50)
     takes, total, d = AGGREGATES[name].takes, float(mass.sum()), X.shape[1]
     item = Problem("logistic", name, 0.5 if "k" in takes else None, float(10 ** rng.uniform(-2, 1)),
                    0.1 if "m" in takes else None)  # fmt: skip
-    found = fitted(X, y, mass, item, **({"init": (-30 * np.ones(d), 0.0), "max_iter": 1} if far else {}))
-    if not found.converged[0]:
+    if way == "path":
+        engine = Engine(X, y, mass[None], np.arange(len(y), dtype=np.uint64), n_starts=2)
+        found: Any = engine.solve([item], np.zeros(1, dtype=int), TOL)
+    else:
+        found = fitted(X, y, mass, item, **({"init": (-30 * np.ones(d), 0.0), "max_iter": 1} if way == "far" else {}))
+    if not found.gap[0] <= TOL:
         pytest.skip("this problem is not certified")
     loss = LOSSES["logistic"]
     margins = y * (X @ found.coef[0] + found.intercept[0])
     losses, pulls = loss.value(margins), -loss.slope(margins)
     keys = np.abs(losses - loss.threshold) if AGGREGATES[name].close else -losses
     k, m = total * (item.k or 1.0), total * (item.m or 0.0)
-    moved = 1.1 * TOL * max(found.objective[0] / (k - m), 1e-6)
+    objective = aggregate_value(item, margins, mass=mass) + item.alpha / 2 * found.coef[0] @ found.coef[0]
+    moved = 1.1 * TOL * max(objective / (k - m), 1e-6)
     low, high = reachable(keys, mass, k, moved)
     if m:
         fewer = reachable(keys, mass, m, moved)

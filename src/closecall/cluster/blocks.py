@@ -15,7 +15,7 @@ import numpy as np
 
 from .._names import Array, spread_out
 from ..linear.training import LARGEST
-from ..solvers.standard import Standard
+from ..solvers.rows import Standard
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,8 @@ from .._names import Array, lookup
 from ..aggregates import get_aggregate
 from ..losses import get_loss
 from ..objective import Problem
-from ..solvers import solve
+from ..solvers.batched import check_problems, single_fits, solve
 from ..solvers.certificate import weights_at
-from ..solvers.checks import check_problems, single_fits
 from ..solvers.engine import Engine, serves
 from ..solvers.kernels import make_mass
 from ..solvers.sweep import prepare, sweep

@@ -15,14 +15,14 @@ import numpy as np
 from scipy import sparse
 
 from .._names import Array
+from ..aggregates import get_aggregate
 from ..losses import get_loss
 from ..objective import Problem
-from ..solvers.batched import is_average
-from ..solvers.cuts import ALL, LossCut, cut_of
+from ..solvers.certificate import counts
+from ..solvers.cuts import ALL, LossCut, Rounded, cut_of
 from ..solvers.design import Design, finite
-from ..solvers.hold import hold, weigh
-from ..solvers.narrow import finish
-from ..solvers.rows import LossRows, Rounded, View
+from ..solvers.narrow import finish, hold, weigh
+from ..solvers.rows import LossRows, View
 from ..solvers.stages import Walk
 from .multiclass import individual_losses, threshold_of
 
@@ -154,7 +154,8 @@ def certify_joint(rows: ClassScores, C: Array, *, steps: int, tol: float) -> tup
     if gap <= tol or problem.alpha == 0 or not small or not steps or tol <= 0:
         return C, gap
     cut = cut_of(problem, rows.mass)
-    if cut is None and is_average(problem, total):
+    average = get_aggregate(problem.aggregate).is_average(*counts(problem, total), total)
+    if cut is None and average and get_loss(problem.loss).convex:
         cut = LossCut(ALL, total, total, True)
     if cut is None:
         found, better = hold(rows, problem, rows.penalty, c, tol)

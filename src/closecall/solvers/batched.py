@@ -10,11 +10,10 @@ import numpy as np
 from scipy import sparse
 
 from .._names import Array
-from ..aggregates import get_aggregate
+from ..aggregates import check_mass, get_aggregate
 from ..losses import get_loss
 from ..objective import Problem, check_data
-from .certificate import Judged, counts, judge
-from .checks import check_dtype, check_folds, check_problems
+from .certificate import Judged, judge
 from .convex import minimize
 from .engine import Engine, polish
 from .newton import LARGEST_RANK, Limits
@@ -37,9 +36,9 @@ class Solutions:
     n_iter : array (problems,)
         The number of steps used, each of which is one pass over the data.
     gap : array (problems,)
-        The certificate, relative to the objective. If the loss and the aggregate are convex, it is a proven bound on
-        how far the objective is above its minimum. Otherwise it bounds how far the objective could fall while the
-        weights keep their final values. See :mod:`closecall.solvers.certificate`.
+        The certificate, relative to the objective (:mod:`closecall.solvers.certificate`). If the loss and the aggregate
+        are convex, it bounds how far the objective is above its minimum, and otherwise how far the objective could fall
+        while the weights keep their final values.
     converged : array (problems,)
         Whether the gap is at most ``tol``.
     """
@@ -129,14 +128,14 @@ def solve(
     X, y, weight = check_data(X, y, sample_weight)
     problems = check_problems(problems, tol, max_iter=max_iter, threads=threads, memory_limit=memory_limit)
     masses, fold_of = check_folds(folds, fold_of, weight, y, len(problems))
-    kind: dict[str, Any] = {"fit_intercept": fit_intercept, "penalize_intercept": penalize_intercept}
-    kind["dtype"] = check_dtype(dtype, X, masses)
-    setting = Judged(X, y, "none" if not fit_intercept else "penalized" if penalize_intercept else "free")
-    how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "callback": callback}
-    how |= {"max_iter": max_iter, "extra_iter": extra_iter, "tol": tol, "init": init}
+    dtype = check_dtype(dtype, X, masses)
     with np.errstate(all="ignore"):  # non-finite results raise below
-        prepared = prepare(X, y, masses, **kind)
-        coef, intercept, used, bounds = sweep(prepared, problems, fold_of, **how)
+        prepared = prepare(X, y, masses, fit_intercept, penalize_intercept, dtype)
+        setting = Judged(X, y, prepared.design.intercept)
+        coef, intercept, used, bounds = sweep(
+            prepared, problems, fold_of, max_iter=max_iter, extra_iter=extra_iter, tol=tol, init=init,
+            memory_limit=memory_limit, threads=threads, callback=callback,
+        )  # fmt: skip
         if not settle:
             del prepared  # as large as X; the certificate uses X itself
         known: dict[str, Any] = {"tol": tol, "bounds": bounds}
@@ -164,12 +163,6 @@ def solve(
     return Solutions(coef, intercept, objective, errors, used, gap, gap <= tol)
 
 
-def is_average(problem: Problem, total: float) -> bool:
-    """Return whether the problem is solved as a convex average."""
-    aggregate = get_aggregate(problem.aggregate)
-    return get_loss(problem.loss).convex and aggregate.is_average(*counts(problem, total), total)
-
-
 def _lowest(
     setting: Judged, masses: Array, problems: list[Problem], fold_of: Array, rows: Array, coef: Array, intercept: Array,
     objective: Array,
@@ -179,12 +172,75 @@ def _lowest(
         problem, fold = problems[row], fold_of[[row]]
         if get_aggregate(problem.aggregate).close:  # its value is also low where outliers are misclassified
             continue
-        loss = problem.loss if get_loss(problem.loss).convex else "logistic"
-        plain = [Problem(loss, "average", alpha=problem.alpha)]
-        how: dict[str, Any] = {"fit_intercept": setting.intercept != "none", "max_iter": 300, "folds": masses,
-                               "fold_of": fold, "penalize_intercept": setting.intercept == "penalized"}  # fmt: skip
-        average = solve(setting.X, setting.y, plain, **how)
+        plain = [Problem(problem.loss if get_loss(problem.loss).convex else "logistic", alpha=problem.alpha)]
+        average = solve(
+            setting.X, setting.y, plain, max_iter=300, folds=masses, fold_of=fold,
+            fit_intercept=setting.intercept != "none", penalize_intercept=setting.intercept == "penalized",
+        )  # fmt: skip
         for w, b in ((average.coef, average.intercept), (np.zeros_like(average.coef), np.zeros(1))):
             value = judge(setting, masses, [problem], fold, w, b, tol=np.inf)[0][0]
             if value < objective[row]:
                 coef[row], intercept[row], objective[row] = w[0], b[0], value
+
+
+def check_problems(problems: Sequence[Problem], tol: float, **counts: int) -> list[Problem]:
+    """Return the problems as a list after checking options; ``counts`` must be whole and positive."""
+    problems = list(problems)
+    wrong = [problem for problem in problems if not isinstance(problem, Problem)]
+    if not problems or wrong:
+        raise TypeError(f"problems must be a non-empty sequence of Problem, not {wrong[0] if wrong else problems!r}")
+    for name, value in counts.items():
+        if not isinstance(value, int | np.integer) or value < 1:
+            raise ValueError(f"{name}={value!r} must be a whole number >= 1")
+    if not isinstance(tol, int | float | np.number) or isinstance(tol, bool) or not 0 <= tol < np.inf:
+        raise ValueError(f"tol={tol!r} must be a finite number >= 0")
+    return problems
+
+
+def check_folds(folds: Any, fold_of: Any, weight: Array, y: Array, problems: int) -> tuple[Array, Array]:
+    """Return the masses (folds, samples) and the fold of each problem."""
+    if folds is None:
+        folds = np.ones((1, len(y)))
+    folds = np.atleast_2d(np.asarray(folds, dtype=np.float64))
+    if folds.shape[1] != len(y):
+        raise ValueError(f"folds has shape {folds.shape}; expected (folds, {len(y)}), one mass for each row of X")
+    if fold_of is None and len(folds) > 1:
+        raise ValueError("with several folds, fold_of must give the fold of each problem")
+    fold_of = np.zeros(problems, dtype=int) if fold_of is None else np.asarray(fold_of, dtype=int)
+    if fold_of.shape != (problems,) or fold_of.min() < 0 or fold_of.max() >= len(folds):
+        raise ValueError(f"fold_of must contain one number in 0..{len(folds) - 1} for each of the {problems} problems")
+    masses = folds * weight
+    for fold, mass in enumerate(masses):
+        check_mass(mass, len(y))
+        if not ((mass > 0) & (y > 0)).any() or not ((mass > 0) & (y < 0)).any():
+            raise ValueError(f"fold {fold} has only one class; use stratified folds, or fewer folds")
+    return masses, fold_of
+
+
+def check_dtype(dtype: Any, X: Any, masses: Array) -> Any:
+    """Return the type of the steps: the requested type or that of X, but float64 if float32 would overflow.
+
+    Numbers that may overflow in float64 when squared raise an error.
+    """
+    if dtype is not None and np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise ValueError(f"dtype={dtype!r} must be float32 or float64")
+    values = X.data if sparse.issparse(X) else X
+    size = max(float(values.max(initial=0)), -float(values.min(initial=0)))
+    if size > 1e100:
+        raise ValueError(f"X contains values up to {size:.1e}; scale the features (StandardScaler) to below 1e+100")
+    positive = masses[masses > 0]
+    if positive.max() > 1e100 or positive.min() < 1e-100:
+        raise ValueError("sample_weight contains positive weights outside 1e-100 .. 1e+100; rescale them")
+    single = np.dtype(X.dtype if dtype is None else dtype) == np.float32
+    return np.float32 if single and single_fits(size, masses, X.shape) else np.float64
+
+
+def single_fits(size: float, masses: Array, shape: tuple[int, ...]) -> bool:
+    """Return whether float32 can hold the weights, the squares of features up to ``size`` and sums of products."""
+    positive = masses[masses > 0]
+    heaviest, lightest = float(positive.max(initial=1)), float(positive.min(initial=1))
+    if max(size, heaviest, 1 / lightest) > 1e15:  # sums of squares leave float32's range
+        return False
+    # The length of a centred and rotated row is at most 2 * sqrt(features) * size, and the constant column has size 1.
+    longest = 4 * (shape[1] + 1) * max(size, 1.0) ** 2
+    return shape[0] * heaviest * longest < float(np.finfo(np.float32).max)

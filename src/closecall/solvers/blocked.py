@@ -13,10 +13,9 @@ from scipy.optimize import brentq
 
 from .._names import Array
 from ..losses import Loss, get_loss
-from .cuts import LookSums, LossWindow, Sums
+from .cuts import LookSums, LossWindow, Rounded, Sums
 from .newton import LARGEST_RANK
-from .rows import Margins, Rounded, TangentSums
-from .standard import ROUNDED, Standard, in_cache
+from .rows import ROUNDED, Margins, Standard, TangentSums, in_cache
 
 SEEN = 0.01  # the smallest width of a ramp for which rows near the window are gathered
 
@@ -28,9 +27,9 @@ class FlowSums(TangentSums):
     """Sums over rows weighted by a ramp, and their derivatives.
 
     ``gradient`` (coordinates,) is the gradient of the weighted losses, and ``moved`` (coordinates, coordinates) is the
-    part of its derivative that is due to the changing weights. ``by_place`` (coordinates,) and ``mass_by_place`` are
-    the derivatives of the gradient and of the mass with respect to the place. ``mass_by_c`` (coordinates,) is the
-    derivative of the mass with respect to the coordinates. ``errors`` is the misclassified mass.
+    part of its derivative that is due to the changing weights. ``by_place`` and ``mass_by_place`` are the derivatives
+    of the gradient and of the mass with respect to the place, and ``mass_by_c`` (coordinates,) is that of the mass with
+    respect to the coordinates. ``errors`` is the misclassified mass.
     """
 
     gradient: Array
@@ -65,14 +64,6 @@ class ManyRows:
     """Rows X (samples, features) with the loss ``name``, which are read in blocks and never copied as a whole.
 
     The signs (samples,) are -1 or +1.
-
-    Examples
-    --------
-    >>> X, y = np.array([[0.0], [1.0], [4.0]]), np.array([-1.0, 1.0, 1.0])
-    >>> rows = ManyRows(X, y, np.ones(3), Standard(np.zeros(1), np.ones(1), True), "logistic")
-    >>> sums = rows.look(np.zeros(2), LossWindow(), 0.1)
-    >>> round(sums.value, 6), sums.inside, sums.errors
-    (2.079442, 3.0, 3.0)
     """
 
     X: Array
@@ -121,7 +112,7 @@ class ManyRows:
         return self.between(self.margins(c), *bounds)
 
     def blocks(self, some: Array) -> Iterator[Margins]:
-        """Yield the selected rows, a few at a time."""
+        """Yield the selected rows in at least one block, which may be empty."""
         for part in in_cache(len(some), self.standard.size):
             rows: Any = part if len(some) == len(self.signs) else some[part]
             X = self.X[rows] if isinstance(rows, slice) else self.X.take(rows, axis=0)
@@ -137,35 +128,33 @@ class ManyRows:
 
     def look(self, c: Array, window: LossWindow, width: float) -> LookSums:
         """Return the sums that a stage needs; each row outside the window costs only one product."""
-        margins, zero, size = self.margins(c), np.zeros(len(c)), len(c)
-        low, high = _levels(window, width)
-        found = LookSums(0.0, 0.0, 0.0, zero, zero, np.zeros((size, size)), 0.0, zero, zero)
-        found = reduce(add, (rows.look(c, window, width) for rows in self.blocks(self.near(c, low, high))), found)
+        margins, (low, high) = self.margins(c), _levels(window, width)
+        found = reduce(add, (rows.look(c, window, width) for rows in self.blocks(self.near(c, low, high))))
         below = margin_at(self.loss, high) - ROUNDED
         beyond = float(self.mass[margins <= below].sum()) * (window.high - window.low) if np.isfinite(below) else 0.0
         return replace(found, value=found.value + beyond, errors=self.errors(margins))
 
     def tangents(self, c: Array, window: LossWindow, width: float) -> TangentSums:
         """Return the sums of tangents to the losses at c, weighted by a window."""
-        found, second = TangentSums(*_zeros(len(c))), len(c) <= LARGEST_RANK
-        for rows in self.blocks(self.near(c, *_levels(window, width))):
+
+        def sums(rows: Margins) -> TangentSums:
             view = rows.see(c, width)
-            found += rows.tangent_sums(view, rows.mass * window.parts(view.losses)[0], second)
-        return found
+            return rows.tangent_sums(view, rows.mass * window.parts(view.losses)[0], len(c) <= LARGEST_RANK)
+
+        return reduce(add, map(sums, self.blocks(self.near(c, *_levels(window, width)))))
 
     def flow(self, c: Array, ramp: Ramp, touch: Array | None) -> FlowSums:
         """Return sums of the losses at c, weighted by a ramp; the tangents touch at ``touch``, by default at c."""
-        size, wrong = len(c), self.errors(self.margins(c)) if self.held is None else 0.0
-        line, square = np.zeros(size), np.zeros((size, size))
-        parts: Any = *_zeros(size), line, square, line, line, 0.0, wrong
-        found = FlowSums(*parts)
+        parts: Any
         if self.held is not None:
-            held = ((self.held[some], self.mass[some]) for some in in_cache(*self.held.shape))
-            reach = margins_of(self.loss, ramp)
-            return reduce(add, (_flow(self.loss, *part, c, ramp, reach, touch) for part in held), found)
-        for rows in self.blocks(self.near(c, *_reach(self.threshold, ramp))):
-            found += _flow(self.loss, rows.across.T, rows.mass, c, ramp, (-np.inf, np.inf), touch)
-        return found
+            parts = ((self.held[some], self.mass[some]) for some in in_cache(*self.held.shape))
+            reach, wrong = margins_of(self.loss, ramp), 0.0
+        else:
+            near = self.near(c, *_reach(self.threshold, ramp))
+            parts = ((rows.across.T, rows.mass) for rows in self.blocks(near))
+            reach, wrong = (-np.inf, np.inf), self.errors(self.margins(c))
+        sums = reduce(add, (_flow(self.loss, signed, mass, c, ramp, reach, touch) for signed, mass in parts))
+        return replace(sums, errors=wrong)
 
     def gather(self, c: Array, low: float, high: float) -> NearRows:
         """Return the rows with margins between two bounds."""
@@ -178,19 +167,15 @@ class ManyRows:
         Keys are the distances of losses from the threshold or, if there is no threshold, the negated losses.
         """
         levels = (-high, np.inf) if threshold is None else (threshold - high, threshold + high)
-        parts = [KeySums(0.0, 0.0, [], [])]
-        for rows in self.blocks(self.near(c, *levels)):
+
+        def sums(rows: Margins) -> KeySums:
             losses = rows.loss.value(-(c @ rows.across))
             keys = -losses if threshold is None else np.abs(losses - threshold)
             under, band = keys < low, (keys >= low) & (keys <= high)
-            sums = float(rows.mass[under].sum()), float(rows.mass[under] @ losses[under])
-            parts.append(KeySums(*sums, [losses[band]], [rows.mass[band]]))
-        return reduce(add, parts)
+            below, value = float(rows.mass[under].sum()), float(rows.mass[under] @ losses[under])
+            return KeySums(below, value, [losses[band]], [rows.mass[band]])
 
-
-def _zeros(size: int) -> tuple[Any, ...]:
-    square = size if size <= LARGEST_RANK else 1
-    return 0.0, 0.0, np.zeros(3), np.zeros(2), np.zeros((2, size)), np.zeros((square, square))
+        return reduce(add, map(sums, self.blocks(self.near(c, *levels))))
 
 
 def _levels(window: LossWindow, width: float) -> tuple[float, float]:

@@ -3,17 +3,15 @@
 A convex loss lies above each of its tangents, ``l(m) >= l(q) + l'(q) * (m - q)``. With weights s >= 0 the objective is
 therefore at least ``sum s * (l(q) - l'(q) * q) - ||v||^2 / (2 alpha)`` with ``v = sum s * l'(q) * y * x``, whatever the
 parameters, provided that ``sum s * l'(q) * y`` is zero if the intercept is free. This is the value of the Fenchel dual
-at one point. Losses are not negative, so weights may be reduced: the weights of the heavier class are reduced until
-``sum s * l'(q) * y`` is zero. The points of tangency q can be chosen freely. They are the margins of the solution or,
-if their bound is not sufficient, the margins at the best intercept. At a kink, any slope between the slopes on its two
-sides may be used.
+at one point. Losses are not negative, so the weights of the heavier class may be reduced until this sum is zero. The
+points of tangency q can be chosen freely: the margins of the solution or, if their bound is not sufficient, the margins
+at the best intercept. At a kink, any slope between the slopes on its two sides may be used.
 
 The **gap** is the objective minus this bound, relative to the objective. For a convex aggregate, whose weights are a
 subgradient, it bounds how far the objective is above its minimum. For other aggregates, it bounds how far the objective
-could fall while the weights are held fixed, because a solution is stationary if it is optimal for the examples that it
-selects. If the value of an aggregate exceeds its weighted losses, the excess is added to both the objective and the
-bound. If the loss is not convex, the gap is only an estimate. All sums are computed in float64 on the original X, so
-the bound is valid up to their rounding errors.
+could fall while the weights are held fixed. If the value of an aggregate exceeds its weighted losses, the excess is
+added to both the objective and the bound. If the loss is not convex, the gap is only an estimate. All sums are computed
+in float64 on the original X, so the bound is valid up to their rounding errors.
 """
 
 from __future__ import annotations
@@ -107,21 +105,17 @@ def _judge_alike(
     for tangents in (_at_margins, _at_best_intercept, _at_kinks):
         left = np.flatnonzero((objective - lower > tol * scale) & (proven > tol))
         if left.size:
-            seen, used = _weighed(setting, weights[left])
+            seen, some = setting, weights[left].any(axis=0)
+            used: Any = slice(None)
+            if some.mean() <= 0.5:  # otherwise a copy of the examples with weight costs more than it saves
+                used = np.flatnonzero(some)
+                seen = replace(setting, X=setting.X[used], y=setting.y[used])
             heavy = weights[left][:, used]
             found = tangents(seen, loss, heavy, margins[left][:, used], tol)
             if found is not None:
                 lower[left] = np.fmax(lower[left], lower_bounds(seen, loss, heavy, *found, alpha[left]))
     gap = np.fmin(np.clip((objective - lower) / scale, 0.0, 1.0), proven)
     return objective + above, (margins <= 0) @ mass.values, gap
-
-
-def _weighed(setting: Judged, weights: Array) -> tuple[Judged, Array | slice]:
-    """Return the examples with positive weight (all if these are more than half) and their indices."""
-    used = np.flatnonzero(weights.any(axis=0))
-    if len(used) > 0.5 * weights.shape[1]:
-        return setting, slice(None)
-    return replace(setting, X=setting.X[used], y=setting.y[used]), used
 
 
 def weights_at(problem: Problem, losses: Array, threshold: float, mass: Mass) -> Array:
@@ -138,33 +132,19 @@ def counts(problem: Problem, total: float) -> tuple[float, float]:
 
 
 def lower_bounds(setting: Judged, loss: Loss, weights: Array, points: Array, slopes: Array, alpha: Array) -> Array:
-    """Return lower bounds (problems,) from tangents with ``slopes`` at ``points``, both (problems, samples)."""
+    """Return lower bounds (problems,), at least 0, from tangents with ``slopes`` at ``points`` (problems, samples).
+
+    A bound is ``sum heights - ||sum pull * y * x||^2 / (2 alpha)`` with a balanced pull. The heights and the pull are
+    the values of the tangents at margin 0 and their negated slopes, both multiplied by the weights.
+    """
     heights, used = loss.value(points) - slopes * points, weights > 0
     if not used.all():  # losses without weight may be infinite
         slopes, heights = np.where(used, slopes, 0.0), np.where(used, heights, 0.0)
-    return dual_values(setting, heights * weights, -weights * slopes, alpha)
-
-
-def dual_values(setting: Judged, heights: Array, pull: Array, alpha: Array) -> Array:
-    """Return ``sum heights - ||sum pull * y * x||^2 / (2 alpha)`` (problems,) with a balanced pull, at least 0.
-
-    ``heights`` and ``pull`` (problems, samples) are the values of the tangents at margin 0 and their negated slopes,
-    both multiplied by the weights.
-
-    Examples
-    --------
-    One example in each class, hinge: a slope of one half each is the optimum for alpha = 1.
-
-    >>> setting = Judged(np.array([[-1.0], [1.0]]), np.array([-1.0, 1.0]), "free")
-    >>> dual_values(setting, np.full((1, 2), 0.5), np.full((1, 2), 0.5), np.ones(1)).tolist()
-    [0.5]
-    """
-    signed = pull * setting.y
+    signed, heights = -weights * slopes * setting.y, heights * weights
     if setting.intercept == "free":
         scale = balance(signed)
         signed, heights = signed * scale, heights * scale
-    across = setting.sums(signed)
-    square = (across**2).sum(axis=1)
+    square = (setting.sums(signed) ** 2).sum(axis=1)
     if setting.intercept == "penalized":
         square = square + signed.sum(axis=1) ** 2
     bound = heights.sum(axis=1) - np.where(square > 0, square / (2 * alpha), 0.0)
@@ -175,11 +155,6 @@ def balance(signed: Array) -> Array:
     """Return factors in [0, 1] that reduce the positive or the negative numbers of each row so that it sums to zero.
 
     Otherwise a free intercept could lower the bound without limit.
-
-    Examples
-    --------
-    >>> balance(np.array([[3.0, 1.0, -2.0]])).tolist()
-    [[0.5, 0.5, 1.0]]
     """
     ahead = np.maximum(signed, 0).sum(axis=1)
     behind = ahead - signed.sum(axis=1)
@@ -235,12 +210,6 @@ def hinge_bounds(rows: Any, mass: Array, penalty: Array, dual: Array) -> Array:
 
     A bound is ``sum a - sum_j (sum a * rows_j)^2 / (2 penalty_j)`` for any 0 <= a <= mass, with the signed rows of a
     design and penalties (problems, coordinates). Only the last coordinate is balanced, so the bound is 0 if alpha = 0.
-
-    Examples
-    --------
-    >>> rows, half = np.array([[-1.0, 1.0], [-1.0, -1.0]]), np.full((1, 2), 0.5)
-    >>> hinge_bounds(rows, np.ones(2), np.array([[1.0, 0.0]]), half).tolist()
-    [0.5]
     """
     dual = np.clip(dual, 0, mass)
     last = rows[:, -1] if isinstance(rows, np.ndarray) else rows[:, [-1]].toarray()[:, 0]

@@ -15,46 +15,43 @@ import numpy as np
 
 from .._names import Array
 from .design import Design
-from .kernels import Mass, pull_of, pull_top
+from .kernels import Mass, pull_of
 
-#: The numbers of losses and pulls in pull.c.
+#: The numbers of losses and pulls in C.
 LOSSES = {"logistic": 0, "hinge": 1}
 KINDS = {"pull_all": 0, "pull_close": 1, "pull_largest": 2, "pull_top": 3}
 
+_POINTER, _WHOLE = ctypes.c_void_p, ctypes.c_int64
 
-def _load() -> ctypes.CDLL | None:
+
+def load(name: str, **functions: tuple[Any, list[Any]]) -> Any:
+    """Load a library of this folder, and set the types of its functions, each given as the result and the arguments.
+
+    Return None if the library was not compiled, or was compiled from older sources.
+    """
     try:
-        library = ctypes.CDLL(str(Path(__file__).with_name("_pull.so")))
-    except OSError:
+        library = ctypes.CDLL(str(Path(__file__).with_name(name)))
+        for function, (result, arguments) in functions.items():
+            getattr(library, function).restype, getattr(library, function).argtypes = result, arguments
+    except (OSError, AttributeError):
         return None
-    pointer, whole = ctypes.c_void_p, ctypes.c_int64
-    for function in (library.pull_f32, library.pull_f64):
-        function.restype = whole
-        function.argtypes = [pointer, whole, whole, *[pointer] * 11, whole, pointer, pointer]
     return library
 
 
-LIBRARY = _load()
+_PULL = _WHOLE, [_POINTER, _WHOLE, _WHOLE, *[_POINTER] * 11, _WHOLE, _POINTER, _POINTER]
+LIBRARY = load("_pull.so", pull_f32=_PULL, pull_f64=_PULL)
 
 
-def serves(design: Design, losses: Array, aggregates: Array, m: Array, folds: Array, masses: list[Mass]) -> Array:
-    """Return which rows (rows,) the compiled kernel supports, given the masses of the folds."""
+def serves(design: Design, codes: Array, m: Array, masses: list[Mass]) -> Array:
+    """Return which rows (rows,) with these codes the compiled kernel supports, given the masses of the folds."""
     if LIBRARY is None or not isinstance(design.signed, np.ndarray):
-        return np.zeros(len(losses), dtype=bool)
-    plain = np.array([mass.unit for mass in masses])[folds]  # `top` with general masses has a rule of its own
-    numbers = codes(losses, aggregates, folds)
-    known = (numbers[:2] >= 0).all(axis=0)
-    return known & (m == 0) & (plain | (numbers[1] != KINDS[pull_top.__name__]))
+        return np.zeros(len(m), dtype=bool)
+    plain = np.array([mass.unit for mass in masses])[codes[2]]  # `top` with general masses has a rule of its own
+    return (codes[:2] >= 0).all(axis=0) & (m == 0) & (plain | (codes[1] != KINDS["pull_top"]))
 
 
 def codes(losses: Array, aggregates: Array, folds: Array) -> Array:
-    """Return losses, aggregates and folds (3, rows) as the codes used in C, or -1 if unsupported.
-
-    Examples
-    --------
-    >>> codes(np.array(["logistic", "ramp"]), np.array(["close_decay", "top"]), np.array([0, 0])).tolist()
-    [[0, -1], [1, 3], [0, 0]]
-    """
+    """Return losses, aggregates and folds (3, rows) as the codes used in C, or -1 if unsupported."""
     kinds = [KINDS.get(pull_of(name).__name__, -1) for name in aggregates.tolist()]
     return np.array([[LOSSES.get(loss, -1) for loss in losses.tolist()], kinds, folds], dtype=np.int32)
 
@@ -77,52 +74,41 @@ class Puller:
         self.addresses = [array.ctypes.data for array in self.fixed]  # looking them up costs more than a small step
         self.function = getattr(LIBRARY, "pull_f32" if dtype == np.float32 else "pull_f64")
 
-    def pull(self, values: Array, codes: Array, k: Array, hints: Array) -> None:
-        """Turn negated margins (rows, samples) into pulls, the weighted negated slopes, in place.
-
-        ``codes`` (3, rows) come from :func:`codes`, and k (rows,) are positive masses that do not exceed the fold's
-        mass. Hints (rows, 3) are the last position of each row's k-th key, its drift, and the width of the search
-        around it, which is negative if unknown. They are updated in place.
-        """
-        codes, k, left = np.ascontiguousarray(codes), np.ascontiguousarray(k), np.empty(len(k), dtype=np.int64)
-        self.function(*self.arguments(values, codes, k, hints, left, None))
-
-    def arguments(
-        self, values: Array, codes: Array, k: Array, hints: Array, left: Array, gradients: Array | None
-    ) -> list[Any]:
-        """Return the arguments of the C function: addresses that are valid as long as these contiguous arrays exist.
-
-        If no gradients are given, or if the design's rows are not contiguous, only the pulls are computed.
-        """
-        first, row = codes.ctypes.data, codes.strides[0]
-        addresses = [first, first + row, first + 2 * row, k.ctypes.data, *self.addresses, hints.ctypes.data]
-        signed, sums = self.design.signed, gradients is not None and self.design.signed.flags.c_contiguous
-        pointer, whole = ctypes.c_void_p, ctypes.c_int64
-        return [
-            pointer(values.ctypes.data), *map(whole, values.shape), *map(pointer, addresses),
-            pointer(signed.ctypes.data if sums else None), whole(self.design.rank),
-            pointer(None if gradients is None else gradients.ctypes.data), pointer(left.ctypes.data),
-        ]  # fmt: skip
-
 
 class BoundPull:
     """A function for repeated gradients of the same rows, which prepares the arguments of the C function once.
 
-    See :meth:`Puller.pull` for the codes and hints. The hints must be contiguous, and every call updates them.
+    ``codes`` (3, rows) come from :func:`codes`. Hints (rows, 3) are the last position of each row's k-th key, its
+    drift, and the width of the search around it, which is negative if unknown. They must be contiguous, and every call
+    updates them.
     """
 
     def __init__(self, puller: Puller, codes: Array, hints: Array) -> None:
         self.design, self.function, self.hints = puller.design, puller.function, hints
-        rows, rank = len(hints), puller.design.rank
+        signed, rows = puller.design.signed, len(hints)
         self.values, self.k, self.left = puller.margins[:rows], np.empty(rows), np.empty(rows, dtype=np.int64)
-        self.codes, self.found = np.ascontiguousarray(codes), np.empty((rows, rank), dtype=self.values.dtype)
-        self.arguments = puller.arguments(self.values, self.codes, self.k, hints, self.left, self.found)
+        self.codes, self.found = np.ascontiguousarray(codes), np.empty((rows, signed.shape[1]), dtype=signed.dtype)
+        first, row = self.codes.ctypes.data, self.codes.strides[0]
+        addresses = [first, first + row, first + 2 * row, self.k.ctypes.data, *puller.addresses, hints.ctypes.data]
+        self.arguments = [
+            _POINTER(self.values.ctypes.data), *map(_WHOLE, self.values.shape), *map(_POINTER, addresses),
+            _POINTER(signed.ctypes.data if signed.flags.c_contiguous else None), _WHOLE(signed.shape[1]),
+            _POINTER(self.found.ctypes.data), _POINTER(self.left.ctypes.data),
+        ]  # fmt: skip
+
+    def pull(self, k: Array) -> int:
+        """Turn the negated margins in ``values`` (rows, samples) into pulls, the weighted negated slopes, in place.
+
+        The masses k (rows,) are positive and do not exceed those of the folds. If few examples of a row pull and the
+        rows of the design are contiguous, C sums the gradient of this row. The pulls of all other rows move to the
+        front of the values. Return the number of these rows, whose indices are in ``left``.
+        """
+        self.k[:] = k
+        return int(self.function(*self.arguments))
 
     def gradients(self, C: Array, k: Array) -> Array:
         """Return gradients (rows, coordinates) at C without the penalty, in an array that the next call overwrites."""
         np.matmul(C, self.design.across, out=self.values)
-        self.k[:] = k
-        left = self.function(*self.arguments)
-        if left:  # C has summed the gradients of few examples; the pulls of the other rows are first in the values
+        if left := self.pull(k):
             self.found[self.left[:left]] = self.values[:left] @ self.design.signed
         return self.found

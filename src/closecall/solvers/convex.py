@@ -3,13 +3,12 @@
 Neither method ever increases the objective. L-BFGS advances all problems together, with one pass over the data for each
 trial point. Every problem is a row with its own line search, memory and stopping test. The coordinates are scaled by
 the diagonal of the curvature bound, ``c * z^2 + alpha``. If columns are dependent, the curvature exceeds the diagonal
-in a few directions, which the L-BFGS memory captures. The first step is short enough for these directions.
+in a few directions, which the memory captures, and the first step is short enough for them.
 
-For L-BFGS, the hinge is rounded over a width (Huber's rounding). It is also shifted for each example by a multiplier,
-which is the example's slope at the kink and its dual variable (the method of multipliers: Hestenes 1969, Powell 1969).
-Whenever a row is solved well enough for its multipliers, its slopes become the next multipliers. The width need not
-shrink, so steps stay long. The slopes are a feasible point of the dual, so a row stops when its gap is small enough,
-and its bound is the certificate.
+For L-BFGS, the hinge is rounded over a width (Huber's rounding) and shifted for each example by a multiplier, which is
+the example's slope at the kink and its dual variable (the method of multipliers: Hestenes 1969, Powell 1969). Whenever
+a row is solved well enough for its multipliers, its slopes become the next multipliers. The width need not shrink, so
+steps stay long. The slopes are a feasible point of the dual, so a row stops when its gap is small enough.
 """
 
 from __future__ import annotations
@@ -53,11 +52,8 @@ def minimize(design: Design, rows: Rows, masses: list[Mass], start: Array, limit
         second = loss in cheap
         size = max(4, (1 << 18) // design.samples) if second else len(same)  # problems that step together
         for part in (same[begin : begin + size] for begin in range(0, len(same), size)):
-            if second:
-                own = [masses[fold] for fold in rows.fold[part]]
-                pieces = second_order(design, loss, own, rows.alpha[part], start[part], limits)
-            else:
-                pieces = quasi_newton(design, loss, masses[rows.fold[part[0]]], rows.alpha[part], start[part], limits)
+            own, way = [masses[fold] for fold in rows.fold[part]], second_order if second else quasi_newton
+            pieces = way(design, loss, own, rows.alpha[part], start[part], limits)
             for whole, piece in zip(found, pieces, strict=True):
                 whole[part] = piece
     found[3][:] *= 1 - design.rounding  # the possible relative error of the bounds
@@ -89,18 +85,14 @@ def _pilot(design: Design, rows: Rows, masses: list[Mass], start: Array, limits:
     """
     start, ahead = start.copy(), replace(limits, snapshot=None, beat=lambda number: None)
     mates = Counter(zip(rows.loss, rows.fold, strict=True))
-    groups = []
-    for group in rows.alike(start) if limits.passes >= 8 else ():
-        loss, fold = rows.loss[group[0]], rows.fold[group[0]]
-        if loss in smooth and 8 <= len(group) == mates[loss, fold]:
-            groups.append(group)
-    middle = np.array([group[len(group) // 2] for group in groups], dtype=int)
-    pilots = rows.take(middle)
-    for loss, some in _groups(design, pilots, smooth):
-        own = [masses[fold] for fold in pilots.fold[some]]
-        ends = second_order(design, loss, own, pilots.alpha[some], start[middle[some]], ahead)[0]
-        for place, end in zip(some, ends, strict=True):
-            start[groups[place]] = end
+    alike = rows.alike(start) if limits.passes >= 8 else []
+    groups = [group for group in alike if 8 <= len(group) == mates[rows.loss[group[0]], rows.fold[group[0]]]]
+    groups = [group for group in groups if rows.loss[group[0]] in smooth]
+    middle = [group[len(group) // 2] for group in groups]
+    if groups:
+        pilots = rows.take(np.array(middle))
+        for group, end in zip(groups, minimize(design, pilots, masses, start[middle], ahead)[0], strict=True):
+            start[group] = end
     return start
 
 
@@ -116,9 +108,9 @@ def second_order(design: Design, loss: str, masses: list[Mass], alpha: Array, st
     return SECOND_ORDER[loss](rows, mass.astype(np.float64), penalty, start, limits)
 
 
-def quasi_newton(design: Design, loss: str, mass: Mass, alpha: Array, start: Array, limits: Limits) -> Found:
+def quasi_newton(design: Design, loss: str, masses: list[Mass], alpha: Array, start: Array, limits: Limits) -> Found:
     """Minimise average problems with the same loss and fold by L-BFGS."""
-    book, state = Book(start, limits), _State(design, loss, mass, alpha, start, limits)
+    book, state = Book(start, limits), _State(design, loss, masses[0], alpha, start, limits)
     for number in range(2, limits.passes + 1):  # the first pass evaluated the start
         done = state.advance()
         book.bounds[book.active] = state.bound
@@ -209,28 +201,25 @@ class _State:
         stuck = ~good & (self.trial < 1e-6)
         enough = noise if self.multiplied else self.limits.tol**2
         small = (good & (self.value - found[0] <= enough * np.abs(self.value))) | stuck
-        self._accept(good, trial, *found)
+        # Remember the steps and gradient changes of the accepted rows in scaled coordinates.
+        step = np.where(good[:, None], trial - self.C, 0) * self.scale
+        change = np.where(good[:, None], found[1] - self.gradient, 0) / self.scale
+        bend = (step * change).sum(axis=1)
+        curved = bend > 1e-10 * np.sqrt((step**2).sum(axis=1) * (change**2).sum(axis=1))
+        self.newest = (self.newest + 1) % len(self.inverse)
+        self.steps[self.newest], self.changes[self.newest] = step, change
+        self.inverse[self.newest] = np.where(curved, 1 / np.where(curved, bend, 1), 0)
+        self.C, self.gradient = np.where(good[:, None], (trial, found[1]), (self.C, self.gradient))
+        state = self.value, self.objective, self.slack
+        self.value, self.objective, self.slack = np.where(good, (found[0], *found[2:]), state)
+        lower = self.objective < self.lowest
+        self.best[lower], self.lowest = self.C[lower], np.minimum(self.objective, self.lowest)
         self.trial = np.where(good, 1.0, self.trial * 0.4)
         self.calm = np.where(small, self.calm + 1, np.where(good, 0, self.calm))
         done = self._multiply() if self.multiplied else self.calm >= 3
         done |= ~np.isfinite(found[0]) & stuck
         self.turn(good | stuck)
         return done
-
-    def _accept(self, good: Array, trial: Array, value: Array, gradient: Array, objective: Array, slack: Array) -> None:
-        """Move the accepted rows and store their steps and gradient changes in scaled coordinates."""
-        step = np.where(good[:, None], trial - self.C, 0) * self.scale
-        change = np.where(good[:, None], gradient - self.gradient, 0) / self.scale
-        bend = (step * change).sum(axis=1)
-        enough = bend > 1e-10 * np.sqrt((step**2).sum(axis=1) * (change**2).sum(axis=1))
-        self.newest = (self.newest + 1) % len(self.inverse)
-        self.steps[self.newest], self.changes[self.newest] = step, change
-        self.inverse[self.newest] = np.where(enough, 1 / np.where(enough, bend, 1), 0)
-        self.C, self.gradient = np.where(good[:, None], (trial, gradient), (self.C, self.gradient))
-        old = self.value, self.objective, self.slack
-        self.value, self.objective, self.slack = np.where(good, (value, objective, slack), old)
-        lower = self.objective < self.lowest
-        self.best[lower], self.lowest = self.C[lower], np.minimum(self.objective, self.lowest)
 
     def _multiply(self) -> Array:
         """Update the multipliers of rows that are solved well enough, and return which rows are done.

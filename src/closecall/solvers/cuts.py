@@ -16,7 +16,7 @@ import numpy as np
 
 from .._names import Array
 from ..aggregates import get_aggregate, take_smallest
-from ..losses import get_loss
+from ..losses import Loss, get_loss
 from ..objective import Problem
 from .certificate import counts
 from .kernels import pull_close, pull_largest, pull_of, pull_top
@@ -27,15 +27,7 @@ CLOSE, ABOVE, ALL = range(3)
 
 @dataclass(frozen=True)
 class LossWindow:
-    """A window of losses between two edges with ramps; ``spread`` is the change of their width per unit of the cut.
-
-    Examples
-    --------
-    >>> window = LossWindow(1.0, np.inf, 0.5)
-    >>> share, charge, *_ = window.parts(np.array([0.75, 1.0, 3.0]))
-    >>> share.tolist(), charge.tolist()
-    ([0.0, 0.5, 1.0], [0.0, 0.0625, 2.0])
-    """
+    """A window of losses between two edges with ramps; ``spread`` is the change of their width per unit of the cut."""
 
     low: float = -np.inf
     high: float = np.inf
@@ -61,13 +53,46 @@ class LossWindow:
         return share, (inside - part / 2) * share, ((inside > 0) & (inside < self.width)) / self.width
 
 
+class Rounded:
+    """A loss with every kink replaced by a parabola of a given width, whose slopes lie between those on either side."""
+
+    def __init__(self, loss: Loss) -> None:
+        self.loss = loss
+        sides = [-loss.slope(np.array([kink - 1e-9, kink + 1e-9])) for kink in loss.kinks]
+        self.kinks = [(kink, *side.tolist()) for kink, side in zip(loss.kinks, sides, strict=True)]
+
+    def value(self, margins: Array, width: float) -> Array:
+        losses = self.loss.value(margins)
+        for kink, before, after in self.kinks:
+            near = np.abs(margins - kink) < width / 2
+            losses[near] += (before - after) / (2 * width) * (width / 2 - np.abs(margins[near] - kink)) ** 2
+        return losses
+
+    def pulls(self, margins: Array, width: float) -> tuple[Array, Array]:
+        """Return the negated slopes and the points of tangency, which are nearby kinks or otherwise the margins."""
+        pulls, points = -self.loss.slope(margins), margins.copy()
+        for kink, before, after in self.kinks:
+            near = np.abs(margins - kink) < width / 2
+            pulls = np.where(near, after + (before - after) * (0.5 - (margins - kink) / width), pulls)
+            points[near] = kink
+        return pulls, points
+
+    def bend(self, margins: Array, width: float) -> Array:
+        """Return the second derivative, at least 0."""
+        near = min(1e-4, width / 4)
+        bend = (self.loss.slope(margins + near) - self.loss.slope(margins - near)) / (2 * near)
+        for kink, before, after in self.kinks:
+            bend = np.where(np.abs(margins - kink) < width / 2, (before - after) / width, bend)
+        return np.maximum(bend, 0.0)
+
+
 @dataclass(frozen=True)
 class LossCut:
-    """How a problem selects examples: the kind of window, and the mass k inside it.
+    """How a problem selects examples: the kind of window, and the mass k inside it up to ``slack``.
 
     The mass ``m`` of the largest losses is left out first. This choice gives the smallest aggregate, so alternating
-    between leaving out losses and solving never increases the objective. ``slack`` states how close to k the mass must
-    be, and ``convex`` whether the problem is convex without the largest losses.
+    between leaving out losses and solving never increases the objective. ``convex`` states whether the rest of the
+    problem is.
     """
 
     kind: int
@@ -124,9 +149,8 @@ class LookSums(Sums):
 
     ``value``, ``inside`` and ``errors`` are the charge, the mass inside and the misclassified mass. ``gradient`` and
     ``hessian`` are the derivatives of the charge, and ``sizes`` (coordinates,) are the sizes for damping its curvature.
-    ``grown`` is the derivative of the mass inside with respect to the cut, and ``by_mass`` (coordinates,) its
-    derivative with respect to the coordinates. ``by_cut`` (coordinates,) is the derivative of the gradient with respect
-    to the cut.
+    ``grown`` and ``by_mass`` (coordinates,) are the derivatives of the mass inside with respect to the cut and to the
+    coordinates. ``by_cut`` (coordinates,) is the derivative of the gradient with respect to the cut.
     """
 
     value: float
@@ -138,15 +162,3 @@ class LookSums(Sums):
     grown: float
     by_cut: Array
     by_mass: Array
-
-
-def add_up(rows: Any, view: Any, window: LossWindow, mass: Array) -> LookSums:
-    """Return the sums over a view of rows; see :class:`closecall.solvers.rows.LossRows`."""
-    share, charge, rising, falling = window.parts(view.losses)
-    held, edges = mass * share, mass * (rising + falling)
-    by_cut = edges * (1 + window.spread * (0.5 - share))
-    sizes, hessian = rows.bend(view, held, mass * (rising - falling), edges)
-    return LookSums(
-        float(mass @ charge), float(held.sum()), float(mass @ view.wrong), rows.pull(view, held), sizes, hessian,
-        float(by_cut.sum()), rows.pull(view, by_cut), rows.pull(view, mass * (rising - falling)),
-    )  # fmt: skip

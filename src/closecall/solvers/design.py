@@ -8,7 +8,7 @@ penalty.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -36,7 +36,7 @@ class Design:
     mean: Array | None  #: (features,): the means subtracted from X
     intercept: str  #: "none", "free" or "penalized"
     columns: Array | None = None  #: the columns of X that are not empty, if some are; the others have coefficient 0
-    features: int = 0  #: the number of columns of X; only used with ``columns``
+    features: int = 0  #: the number of columns of X
     raised: float = 1.0  #: the factor by which the squared norms of the columns were scaled to bound the Gram matrix
 
     @cached_property
@@ -103,7 +103,9 @@ def make_design(X: Any, y: Array, masses: Array, *, fit_intercept: bool, penaliz
     bound = masses.max(axis=0)  # a Gram matrix weighted by this bounds those of all folds
     if sparse.issparse(X) or min(X.shape) > EIGEN_LIMIT:
         return _scaled_design(X, y, masses, bound, kind, dtype)
-    mean = _mean(X, bound) if kind == "free" else None
+    mean = None
+    if kind == "free":
+        mean = sum(bound[rows] @ X[rows].astype(np.float64) for rows in row_blocks(X.shape)) / bound.sum()
     values, basis = _eigenbasis(X, bound, mean, kind)
     signed = _empty(X.shape[0], len(values) + (kind == "free"), dtype)
     for rows in row_blocks(X.shape):
@@ -115,7 +117,7 @@ def make_design(X: Any, y: Array, masses: Array, *, fit_intercept: bool, penaliz
         values = np.append(values, bound.sum())
     penalized = np.ones(len(values))
     penalized[len(values) - (kind == "free") :] = 0
-    return Design(signed, values, penalized, masses, basis, mean, kind)
+    return Design(signed, values, penalized, masses, basis, mean, kind, features=X.shape[1])
 
 
 def _empty(samples: int, coordinates: int, dtype: Any) -> Array:
@@ -140,36 +142,26 @@ def _columns(block: Array, mean: Array | None, kind: str) -> Array:
     return np.column_stack([block, np.ones(len(block))]) if kind == "penalized" else block
 
 
-def _mean(X: Array, mass: Array) -> Array:
-    total = np.zeros(X.shape[1])
-    for rows in row_blocks(X.shape):
-        total += mass[rows] @ X[rows].astype(np.float64)
-    return total / mass.sum()
-
-
-def _weighted_blocks(X: Array, mass: Array, mean: Array | None, kind: str) -> Iterator[Array]:
-    for rows in row_blocks(X.shape):
-        block = _columns(X[rows], mean, kind)
-        block *= np.sqrt(mass[rows, None])
-        yield block
-
-
 def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[Array, Array]:
     """Return the eigenvalues and eigenvectors of the weighted Gram matrix.
 
     The Gram matrix is inaccurate for singular values 1e8 times smaller than the largest one. If it looks
     ill-conditioned, a blocked QR decomposition (four times slower for long X) keeps these accurate.
     """
+
+    def weighted(rows: slice) -> Array:
+        return _columns(X[rows], mean, kind) * np.sqrt(mass[rows, None])
+
     width, smallest = X.shape[1] + (kind == "penalized"), 1e-150  # the square of anything smaller underflows
     if len(X) > width:
         gram = np.zeros((width, width))
-        for block in _weighted_blocks(X, mass, mean, kind):
+        for block in map(weighted, row_blocks(X.shape)):
             gram += block.T @ block
         values, vectors = np.linalg.eigh(finite(gram))
         if values[0] > max(1e-10 * values[-1], smallest**2):
             return values, vectors
     triangle = np.empty((0, width))
-    for block in _weighted_blocks(X, mass, mean, kind):
+    for block in map(weighted, row_blocks(X.shape)):
         triangle = np.vstack([triangle, block])
         if len(triangle) > width:
             triangle = np.asarray(np.linalg.qr(finite(triangle), mode="r"))

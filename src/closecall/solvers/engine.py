@@ -17,16 +17,14 @@ from ..losses import get_loss
 from ..objective import Problem, aggregate_value
 from . import many
 from .cuts import CLOSE, cut_of
-from .hold import hold
-from .narrow import finish, narrow
+from .narrow import finish, hold, narrow
 from .newton import LARGEST_RANK
-from .path import PathTask, averages, follow, walk_on
+from .path import STREAM, PathTask, averages, follow, start_masses, starts_for, walk_on
 from .rows import DenseRows
 from .stages import EXACT, NEAR, RAMP, STAGE, TOL, Spot, Walk
-from .starts import STREAM, start_masses, starts_for
 
-#: The number of rows above which paths begin on a sample, and the size of the sample.
-FROM_ROWS, SAMPLED = 12_000, 6_000
+#: The number of rows above which paths begin on a sample of half as many rows.
+FROM_ROWS = 12_000
 
 
 @dataclass(frozen=True)
@@ -80,16 +78,7 @@ class Engine:
     known: dict[Any, Any] = field(default_factory=dict)
 
     def solve(self, problems: Sequence[Problem], fold_of: Array, tol: float | None = None) -> Ends:
-        """Follow the paths of all problems, and certify their ends if ``tol`` is given.
-
-        Examples
-        --------
-        >>> X, y = np.array([[-2.0], [-1.0], [-0.5], [0.5], [1.0], [2.0], [-9.0]]), np.array([-1, -1, -1, 1, 1, 1, 1.0])
-        >>> engine = Engine(X, y, np.ones((1, 7)), np.arange(7, dtype=np.uint64))
-        >>> found = engine.solve([Problem("logistic", "close", 2, 0.01)], np.zeros(1, dtype=int), 1e-4)
-        >>> found.errors.tolist(), bool(found.gap[0] < 1e-4)
-        ([1.0], True)
-        """
+        """Follow the paths of all problems, and certify their ends if ``tol`` is given."""
         if len(self.y) < many.FROM_ROWS:
             return self.paths(problems, fold_of, tol)
         found: list[Any] = []
@@ -108,12 +97,10 @@ class Engine:
         selections = [Selection(self, rows, *each) for each in zip(problems, fold_of.tolist(), strict=True)]
         # For few rows, the end with the fewest errors is known only once its ramps are narrow.
         keep = 3 if tol is not None and len(self.y) <= 5000 else 1
-        candidates = iter(self._candidates([each for each in selections if each.cut.kind == CLOSE], keep))
-        found = [
-            each.close(*next(candidates), tol) if each.cut.kind == CLOSE else each.other(tol) for each in selections
-        ]
-        c, gap, errors, looks = (np.array(part) for part in zip(*found, strict=True))
-        return Ends(*rows.to_parameters(c), looks, errors, gap)
+        self._follow([each for each in selections if each.cut.kind == CLOSE], keep)
+        found = [each.close(tol) if each.cut.kind == CLOSE else each.other(tol) for each in selections]
+        c, gap, errors = (np.array(part) for part in zip(*found, strict=True))
+        return Ends(*rows.to_parameters(c), np.array([each.looks for each in selections]), errors, gap)
 
     def rows(self, some: Any) -> DenseRows:
         """Return all rows or the rows of the sample."""
@@ -130,22 +117,22 @@ class Engine:
             self.known[key] = [*start_masses(self.X[some], self.masses[fold][some], self.words[some], starts)]
         return self.known[key]
 
-    def _candidates(self, selections: list[Selection], keep: int) -> list[tuple[list[Spot], int]]:
-        """Return the best ends of each close selection, and the number of evaluations."""
+    def _follow(self, selections: list[Selection], keep: int) -> None:
+        """Follow the paths of close selections, and store the best ends and the number of evaluations in these."""
         if not selections:
-            return []
+            return
         some: Any = slice(None)
         if len(self.y) > FROM_ROWS:
             chance = spread_out(self.words * np.uint64(STREAM))
-            some = np.sort(np.argsort(chance, kind="stable")[:SAMPLED])
+            some = np.sort(np.argsort(chance, kind="stable")[: FROM_ROWS // 2])
         rows, whole = self.rows(some), self.rows(slice(None))
         shares = self.masses[:, some].sum(axis=1) / self.masses.sum(axis=1)
         starts = self.n_starts or starts_for(rows.samples, len(rows.across))
-        paths: dict[Any, dict[float, list[int]]] = {}
-        for number, each in enumerate(selections):
+        paths: dict[Any, dict[float, list[Selection]]] = {}
+        for each in selections:
             share, problem = float(shares[each.fold]), each.problem
             targets = paths.setdefault((problem.loss, each.fold, problem.alpha * share), {})
-            targets.setdefault(each.cut.k * share, []).append(number)
+            targets.setdefault(each.cut.k * share, []).append(each)
         tasks: list[PathTask] = []
         for (loss, fold, alpha), targets in paths.items():
             masses, falling = self.start_masses(some, fold, starts), np.array(sorted(targets, reverse=True))
@@ -158,30 +145,26 @@ class Engine:
         # fifths.
         tol = 1e-2 if self.rough else 1e-3
         ends = follow(rows, tasks, stage=self.stage, threads=self.threads, tol=tol, near=0.25)
-        found: list[Any] = [None] * len(selections)
         for path, targets in enumerate(paths.values()):
-            mine = ends[path * starts : (path + 1) * starts]
-            looks = sum(more for _, more in mine)
-            for place, k in enumerate(sorted(targets, reverse=True)):
-                best = ranked([spots[place] for spots, _ in mine])[:keep]
+            mine, looks = zip(*ends[path * starts : (path + 1) * starts], strict=True)
+            for k, spots in zip(sorted(targets, reverse=True), zip(*mine, strict=True), strict=True):
+                best = ranked(spots)[:keep]
                 if rows is not whole:
                     best = [replace(spot, c=whole.to_coordinates(*rows.to_parameters(spot.c))) for spot in best]
-                for number in targets[k]:
-                    found[number] = best, looks
-        return found
-
-
-Found = tuple[Array, float, float, int]  # the coordinates, gap, errors and evaluations of a problem
+                for each in targets[k]:
+                    each.ends, each.looks = best, sum(looks)
 
 
 @dataclass
 class Selection:
-    """One problem of an engine, on the rows of its fold."""
+    """One problem of an engine, on the rows of its fold, with the best ends of its paths and the evaluations so far."""
 
     engine: Engine
     rows: DenseRows
     problem: Problem
     fold: int
+    ends: list[Spot] = field(default_factory=list)
+    looks: int = 0
 
     def __post_init__(self) -> None:
         self.mass = self.engine.masses[self.fold]
@@ -191,48 +174,45 @@ class Selection:
         rows = self.rows.margins(self.problem.loss, self.mass)
         return walk_on(rows, self.problem.alpha * self.rows.penalized, self.engine.stage, tol)
 
-    def close(self, ends: list[Spot], looks: int, tol: float | None) -> Found:
-        """Return the best end of a close selection: the one with the fewest errors and then the smallest gap."""
+    def close(self, tol: float | None) -> tuple[Array, float, float]:
+        """Return the end with the fewest errors and then the smallest gap, with its gap and its errors."""
         if tol is None:
-            walk, end = self.walk(EXACT), ends[0]
+            walk, end = self.walk(EXACT), self.ends[0]
             if not self.engine.rough:
                 end, _ = walk.sharpen(end, self.cut, np.array([RAMP]), np.array([NEAR]))
-            return end.c, np.nan, self.errors(end.c), looks + walk.looks
-        found = [(end.c, np.inf) for end in ends]
-        for end in ends if self.problem.alpha > 0 else []:  # otherwise nothing bounds the objective
+            self.looks += walk.looks
+            return end.c, np.nan, self.errors(end.c)
+        found = [(end.c, np.inf, self.errors(end.c)) for end in self.ends]
+        for end in self.ends if self.problem.alpha > 0 else []:  # otherwise nothing bounds the objective
             walk = self.walk()
             spot, gap = narrow(walk, end, self.cut, tol)
-            found, looks = [*found, (spot.c, gap)], looks + walk.looks
-        wrong = [self.errors(c) for c, _ in found]
+            found, self.looks = [*found, (spot.c, gap, self.errors(spot.c))], self.looks + walk.looks
+        wrong = [errors for *_, errors in found]
         least = min(wrong) + many.WORSE * float(self.mass.sum())  # narrow ramps may cost errors, which count first
-        best = min(
-            (place for place in range(len(found)) if wrong[place] <= least),
-            key=lambda place: (found[place][1] > tol, wrong[place], found[place][1]),
-        )
-        return *found[best], wrong[best], looks
+        return min((end for end in found if end[2] <= least), key=lambda end: (end[1] > tol, end[2], end[1]))
 
-    def other(self, tol: float | None) -> Found:
-        """Solve any other selection from the averages of its starts (one if convex), and return the best end."""
+    def other(self, tol: float | None) -> tuple[Array, float, float]:
+        """Return the same for any other selection, which is solved from the averages of its starts (one if convex)."""
         starts = self.engine.n_starts or starts_for(len(self.mass), len(self.rows.across))
         starts = 1 if self.cut.convex and not self.cut.m else starts
         masses = self.engine.start_masses(slice(None), self.fold, starts)
-        ends, looks, gap = averages(self.rows, self.problem.loss, masses, self.problem.alpha), 0, np.nan
+        ends, gap = averages(self.rows, self.problem.loss, masses, self.problem.alpha), np.nan
         if starts > 1:
-            tried = [self.finished(each, many.SEARCHED) for each in ends]
-            looks, ends = sum(more for *_, more in tried), [end for end, *_ in tried]
+            ends = [self.finished(each, many.SEARCHED)[0] for each in ends]
         values = np.array([self.value(each) for each in ends])
         end = ends[int(np.argmin(np.round(values / max(values.min(), 1e-300), 6)))]
         if tol is not None or starts == 1:
-            end, gap, more = self.finished(end, tol or many.SEARCHED)
-            looks += more
-        return end, gap if tol else np.nan, self.errors(end), looks
+            end, gap = self.finished(end, tol or many.SEARCHED)
+        return end, gap if tol else np.nan, self.errors(end)
 
-    def finished(self, c: Array, tol: float) -> tuple[Array, float, int]:
-        """Return coordinates near c, certified if possible, with their gap and the number of evaluations."""
+    def finished(self, c: Array, tol: float) -> tuple[Array, float]:
+        """Return coordinates near c, certified if possible, and their gap."""
         if self.problem.alpha == 0:  # nothing bounds the objective
-            return c, np.inf, 0
+            return c, np.inf
         walk = self.walk()
-        return *finish(walk, c, self.cut, tol), walk.looks
+        found = finish(walk, c, self.cut, tol)
+        self.looks += walk.looks
+        return found
 
     def value(self, c: Array) -> float:
         """Return the objective with the aggregate's own weights."""
@@ -250,28 +230,23 @@ class Selection:
             penalty = self.problem.alpha * self.rows.penalized
             return hold(self.rows.margins(self.problem.loss, self.mass), self.problem, penalty, c, tol)
         if self.cut.kind == CLOSE:
-            end, gap, _ = self.finished(c, tol)
+            end, gap = self.finished(c, tol)
             worse = self.errors(end) > self.errors(c) + many.WORSE * self.mass.sum()
         else:
             average = averages(self.rows, self.problem.loss, [self.mass], self.problem.alpha)[0]
             c = min((c, average, np.zeros_like(c)), key=self.value)
-            end, gap, _ = self.finished(c, tol)
+            end, gap = self.finished(c, tol)
             worse = self.value(end) > (1 + many.WORSE) * self.value(c)
         return (c, np.inf) if worse else (end, gap)
 
 
-def ranked(spots: list[Spot]) -> list[Spot]:
+def ranked(spots: Sequence[Spot]) -> list[Spot]:
     """Return the distinct ends of paths, sorted by errors and then by the value at their cut."""
-    errors, values = (
-        # Values are relative to the largest, because masses may have any unit and rounding must not decide the order.
-        np.round(part / max(part.max(), 1e-300), digits).tolist()
-        for part, digits in (
-            (np.array([spot.errors for spot in spots]), 9),
-            (np.array([spot.value / max(spot.cut, 1e-300) for spot in spots]), 6),
-        )
-    )
-    places = reversed(range(len(spots)))  # of equal ends, the first one is kept
-    distinct = {(errors[place], values[place]): spots[place] for place in places}
+    keys = np.array([(spot.errors, spot.value / max(spot.cut, 1e-300)) for spot in spots])
+    # Keys are relative to the largest, because masses may have any unit and rounding must not decide the order.
+    keys /= np.maximum(keys.max(axis=0), 1e-300)
+    rounded = zip(np.round(keys[:, 0], 9).tolist(), np.round(keys[:, 1], 6).tolist(), strict=True)
+    distinct = dict(reversed([*zip(rounded, spots, strict=True)]))  # of equal ends, the first one is kept
     return [distinct[key] for key in sorted(distinct)]
 
 

@@ -4,18 +4,15 @@ If there are many rows, the penalty per example is small and scores are large. M
 and a ramp with a width in proportion to the cut would reach all correctly classified rows. Below T, the width of the
 ramp is therefore measured in logarithms of losses (multiplied by T, so that both scales agree at T). The unknowns are
 the coordinates and the *place*, the negated logarithm of the smallest selected loss. The gradient must be zero and the
-weights must sum to k. These equations are solved by following a flow. Its steps are those of an implicit Euler scheme
-in the metric of the curvature (pseudo-transient continuation). They become longer as the gradient decreases, and are
-limited where the selection changes with the coordinates and the curvature is low. On 10^5 x 20 data with k = 0.1 and
-alpha = 1, this takes 0.03 s, whereas the stages of :mod:`closecall.solvers.stages` at fixed cuts take 5 s and produce
-no certificate.
+weights must sum to k. The flow towards this point is followed by implicit Euler steps in the metric of the curvature
+(pseudo-transient continuation). They become longer as the gradient decreases, and are limited where the selection
+changes with the coordinates and the curvature is low. On 10^5 x 20 data with k = 0.1 and alpha = 1, this takes 0.03 s;
+the stages of :mod:`closecall.solvers.stages` at fixed cuts take 5 s and produce no certificate.
 
 A point is certified with the weights of a ramp that is so narrow that it changes no loss by more than ``tol`` times the
-mean loss. The tangents may touch at any point. They touch where a Newton step with these weights would end, so the gap
-is about the gain of that step. If there are many rows, even the point of a wide ramp is certified at once.
-
-Rows near the window are gathered if there is memory for them. The certificate always covers all rows, so a missing row
-would be noticed.
+mean loss. The tangents touch where a Newton step with these weights would end, so the gap is about the gain of that
+step. Rows near the window are gathered if there is memory for them. The certificate always covers all rows, so a
+missing row would be noticed.
 """
 
 from __future__ import annotations
@@ -34,7 +31,6 @@ from .narrow import NARROWING, gap_of
 
 WIDEST = 1.0  # the first ramp
 ROUGH = 0.5  # all rows are solved to this share of the tolerance
-NEARBY = 10.0  # the time of the first step of a flow that begins near its end
 PLACES = -5.0, 600.0  # the range in which the place is searched
 
 
@@ -71,9 +67,9 @@ class Flow:
     def run(self, c: Array, ramp: Ramp) -> Point | None:
         """Return a certified point or None, starting at c with the given ramp."""
         narrowing, gentler, enough = NARROWING, 0, ROUGH * self.tol
-        point = self.stage(c, ramp, NEARBY, enough)
+        point = self.stage(c, ramp, enough)
         if point is None and ramp[1] < WIDEST:
-            point = self.stage(c, (ramp[0], WIDEST), NEARBY, enough)
+            point = self.stage(c, (ramp[0], WIDEST), enough)
         while point is not None:
             last = min(1.8 * self.tol * self.value(point) / self.k, point.ramp[1])  # 2 would just certify
             end = self.certified(point, last)
@@ -109,8 +105,8 @@ class Flow:
     def placed(self, point: Point, width: float) -> float:
         """Return the place at which the weights of a ramp sum to k."""
         hint, threshold = point.ramp[0], self.rows.threshold
-        if self.gathers or isinstance(self.rows, ManyRows):
-            rows = self._gathered(point.c, (hint, width)) if self.gathers else self.rows
+        if self.gathers:
+            rows = self._gathered(point.c, (hint, width))
             found = place_of(threshold, rows.losses(point.c), rows.mass, self.k, width, hint)
             return hint if found is None else found
         for reach in (2 * max(width, SEEN) / threshold) * 4.0 ** np.arange(4):  # until a band contains the k-th place
@@ -125,9 +121,9 @@ class Flow:
 
     def narrowed(self, point: Point, width: float, enough: float) -> Point | None:
         """Return the stationary point of a narrower ramp, starting from the point of a wider ramp."""
-        return self.stage(point.c, (self.placed(point, width), width), 1e3, enough)
+        return self.stage(point.c, (self.placed(point, width), width), enough, 1e3)
 
-    def stage(self, c: Array, ramp: Ramp, time: float, enough: float) -> Point | None:
+    def stage(self, c: Array, ramp: Ramp, enough: float, time: float = 10.0) -> Point | None:
         """Return a stationary point of one ramp with a residual of at most ``enough``; the first step takes ``time``.
 
         A step that more than quadruples the residual is undone and repeated with a shorter time.
@@ -207,13 +203,13 @@ class Flow:
         most a quarter of its size or 1, whichever is larger.
         """
         sums, held, missing = point.sums, self.held(point.sums), point.sums.held - self.k
-        right, matrix = sums.gradient + self.penalty * point.c, held
+        nowhere = np.full(len(point.c), np.nan), 0.0
         if not sums.mass_by_place > 0:  # no row is on the ramp
-            return np.full(len(right), np.nan), 0.0
+            return nowhere
         matrix = held + sums.moved - np.outer(sums.by_place, sums.mass_by_c) / sums.mass_by_place
-        right = right - sums.by_place * (missing / sums.mass_by_place)
+        right = sums.gradient + self.penalty * point.c - sums.by_place * (missing / sums.mass_by_place)
         if not np.isfinite(matrix).all():
-            return np.full(len(right), np.nan), 0.0
+            return nowhere
         # In directions in which the flow grows, its rate would lead backwards. With a fixed selection, the rate is 1.
         rates, directions = np.linalg.eig(_solved(held, matrix))
         rates = np.abs(rates.real) + 1j * rates.imag + max(inverse, 0.12)
@@ -232,14 +228,7 @@ def _solved(matrix: Array, right: Array) -> Array:
 
 
 def place_of(threshold: float, losses: Array, mass: Array, k: float, width: float, hint: float = 0.0) -> float | None:
-    """Return the place at which the weights of losses (samples,) sum to k, or None if losses above 2 * T are needed.
-
-    Examples
-    --------
-    >>> place = place_of(np.log(2), np.array([0.1, 0.2, 0.6, 0.8, 3.0]), np.ones(5), 3.0, 0.01)
-    >>> bool(0.1 < np.exp(-place) < 0.2)
-    True
-    """
+    """Return the place at which the weights of losses (samples,) sum to k, or None if losses above 2 * T are needed."""
     wrong = losses >= threshold
     above, heavy = (2 * threshold - losses[wrong]) / width + 0.5, mass[wrong]
     below, light = threshold * np.log(np.maximum(losses[~wrong], 1e-300)) / width + 0.5, mass[~wrong]

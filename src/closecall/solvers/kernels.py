@@ -71,13 +71,6 @@ def _logistic_finish(twice: Array) -> Array:
     return twice
 
 
-def _minus_logistic_slope(negative: Array) -> Array:
-    np.negative(negative, out=negative)
-    np.exp(negative, out=negative)
-    negative += 1
-    return np.reciprocal(negative, out=negative)
-
-
 def _hinge_key(negative: Array) -> tuple[Array, Array]:
     keys = np.maximum(negative, -1)
     return np.abs(keys, out=keys), negative
@@ -85,22 +78,25 @@ def _hinge_key(negative: Array) -> tuple[Array, Array]:
 
 def closeness(loss: str) -> tuple[Key, Finish]:
     """Return two functions: negated margins -> (keys that grow with abs(l - T), raw), and raw -> negated slopes."""
-    item = get_loss(loss)
-    finish: Finish = partial(minus_slope, loss)
-    known: dict[str, tuple[Key, Finish]] = {
-        "logistic": (_logistic_key, _logistic_finish),
-        "hinge": (_hinge_key, finish),
-    }
+    item, finish = get_loss(loss), partial(minus_slope, loss)
 
     def key(negative: Array) -> tuple[Array, Array]:
         return np.abs(item.value(-negative) - item.threshold).astype(negative.dtype), negative
 
-    return known.get(loss) or (key, finish)
+    known: dict[str, tuple[Key, Finish]] = {
+        "logistic": (_logistic_key, _logistic_finish),
+        "hinge": (_hinge_key, finish),
+    }
+    return known.get(loss, (key, finish))
 
 
 def minus_slope(loss: str, negative: Array) -> Array:
     """Return the negated slopes of the loss, possibly in place."""
-    return _minus_logistic_slope(negative) if get_loss(loss).likelihood else -get_loss(loss).slope(-negative)
+    if not get_loss(loss).likelihood:
+        return -get_loss(loss).slope(-negative)
+    np.exp(np.negative(negative, out=negative), out=negative)
+    negative += 1
+    return np.reciprocal(negative, out=negative)
 
 
 # --- selection
@@ -189,8 +185,8 @@ def _top_weights(keys: Array, k: Array, mass: Mass) -> Array:
 def _plain_weights(aggregate: Aggregate, losses: Array, threshold: float, k: Array, m: Array, mass: Mass) -> Array:
     """Return weights by the aggregate's definition, for one problem at a time if k or m differ between problems."""
     values, losses = mass.values.astype(np.float64), losses.astype(np.float64)
-    same = (k == k[0]).all() and (m == m[0]).all()
-    parts = [slice(None)] if same else [slice(row, row + 1) for row in range(len(k))]
+    size = len(k) if (k == k[0]).all() and (m == m[0]).all() else 1
+    parts = [slice(row, row + size) for row in range(0, len(k), size)]
     return np.concatenate(
         [aggregate.weigh(losses[part], values, threshold, *map(np.asarray, (k[part][0], m[part][0]))) for part in parts]
     )

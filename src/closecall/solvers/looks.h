@@ -1,8 +1,10 @@
-/* Evaluate the rows of a task at a cut: sums, gradient and Hessian; included by stages.h.
+/* Evaluate the rows of a task at a cut: sums, gradient and Hessian; included by path.c.
  *
  * Sums consist of eight partial sums in a fixed order and nothing is fused, whatever vectors the processor has, so results
  * are the same everywhere.
  */
+#include "exponential.h"
+
 enum { LOGISTIC = 0, HINGE = 1 };
 enum { CLOSE = 0, ABOVE = 1, ALL = 2 };
 #define LANES 8      /* rows come in multiples of this; the last ones may have no mass */
@@ -10,17 +12,20 @@ enum { CLOSE = 0, ABOVE = 1, ALL = 2 };
 #define MEMORY 8     /* steps that correct a kept factor */
 #define DAMPING 0.1  /* the first damping, as in stages.py */
 
+/* The rows of a path and the window of its stages, as `KernelRows` in path.py. */
 typedef struct {
-    int64_t rows, size;      /* rows are a multiple of LANES */
-    const double *across;    /* (size, rows): negated signed rows, so that products with c are negated margins */
-    int loss;
-    double threshold, kink;  /* T, and the width over which a kink is rounded */
-    const double *mass;      /* (rows,) */
-    const double *penalty;   /* (size,) */
-    int kind;                /* the losses that a cut keeps: CLOSE to T, ABOVE minus the cut, or ALL */
-    double ramp;             /* the width of a ramp, as a share of the cut or of T */
-    int64_t looks;           /* evaluations so far */
-    int64_t padded;          /* the size, rounded up to a multiple of four */
+    const double *across;          /* (size, rows): negated signed rows, so that products with c are negated margins */
+    const double *penalty, *mass;  /* (size,) and (rows,) */
+    int64_t rows, size;            /* rows are a multiple of LANES */
+    int64_t loss, kind;            /* kind: the losses that a cut keeps, CLOSE to T, ABOVE minus the cut, or ALL */
+    double threshold, ramp, kink;  /* T, the width of a ramp as a share of the cut or of T, and that of a rounded kink */
+    double *room;                  /* `room_of` numbers, zero at first; between two calls it keeps the minus margins */
+} Rows;
+
+typedef struct {
+    const Rows *on;
+    int64_t looks;   /* evaluations so far */
+    int64_t padded;  /* the size, rounded up to a multiple of four */
     double *v, *dv, *first, *second, *size_of;    /* (rows,): minus margins, their change, and derivatives */
     double *packed;                               /* (padded + 2, BLOCK) */
     double *matrix, *factor;                      /* (padded, padded): lower triangle, and the transposed factor */
@@ -60,23 +65,10 @@ INLINE double total(const Lane *sums) {
 
 /* log(1 + t) for t in [0, 1] as 2 atanh(t / (2 + t)): written out so that it vectorises. */
 INLINE double log_one_and(double t) {
+    static const double terms[] = {1.0 / 33, 1.0 / 31, 1.0 / 29, 1.0 / 27, 1.0 / 25, 1.0 / 23, 1.0 / 21, 1.0 / 19,
+                                   1.0 / 17, 1.0 / 15, 1.0 / 13, 1.0 / 11, 1.0 / 9,  1.0 / 7,  1.0 / 5,  1.0 / 3};
     double z = t / (2.0 + t), s = z * z, p = 1.0 / 35;
-    p = p * s + 1.0 / 33;
-    p = p * s + 1.0 / 31;
-    p = p * s + 1.0 / 29;
-    p = p * s + 1.0 / 27;
-    p = p * s + 1.0 / 25;
-    p = p * s + 1.0 / 23;
-    p = p * s + 1.0 / 21;
-    p = p * s + 1.0 / 19;
-    p = p * s + 1.0 / 17;
-    p = p * s + 1.0 / 15;
-    p = p * s + 1.0 / 13;
-    p = p * s + 1.0 / 11;
-    p = p * s + 1.0 / 9;
-    p = p * s + 1.0 / 7;
-    p = p * s + 1.0 / 5;
-    p = p * s + 1.0 / 3;
+    for (int j = 0; j < 16; j++) p = p * s + terms[j];
     return 2.0 * z * (1.0 + s * p);
 }
 
@@ -140,13 +132,13 @@ INLINE Sums look_as(int loss, Window window, Task *task, double t) {
     double x[BLOCK], charge[BLOCK], share[BLOCK], wrong[BLOCK];
     Sums sums = {0, 0, 0, 0};
     task->looks++;
-    for (int64_t begin = 0; begin < task->rows; begin += BLOCK) {
-        const int64_t count = task->rows - begin < BLOCK ? task->rows - begin : BLOCK;
-        const double *mass = task->mass + begin, *v = task->v + begin, *dv = task->dv + begin;
+    for (int64_t begin = 0; begin < task->on->rows; begin += BLOCK) {
+        const int64_t count = task->on->rows - begin < BLOCK ? task->on->rows - begin : BLOCK;
+        const double *mass = task->on->mass + begin, *v = task->v + begin, *dv = task->dv + begin;
         for (int64_t i = 0; i < count; i++) x[i] = v[i] + t * dv[i];
         for (int64_t i = 0; i < count; i++) wrong[i] = x[i] >= 0 ? 1.0 : 0.0;
         charge_rows(
-            loss, task->kink, window, count, x, mass, charge, share, task->first + begin, task->second + begin,
+            loss, task->on->kink, window, count, x, mass, charge, share, task->first + begin, task->second + begin,
             task->size_of + begin);
         sums.value += dot(mass, charge, count);
         sums.inside += dot(mass, share, count);
@@ -157,16 +149,16 @@ INLINE Sums look_as(int loss, Window window, Task *task, double t) {
 
 /* Return the window of a cut: around T, or above minus the cut, so that a larger cut contains more. */
 INLINE Window window_at(const Task *task, double cut) {
-    int kind = isfinite(cut) ? task->kind : ALL;
-    double width = kind == ALL ? 1 : task->ramp * (kind == CLOSE ? cut : task->threshold);
-    Window window = {kind, kind == CLOSE ? task->threshold - cut : -cut, task->threshold + cut, width, 0};
-    window.spread = kind == CLOSE ? task->ramp : 0; /* the ramp widens with the cut */
+    int kind = isfinite(cut) ? task->on->kind : ALL;
+    double width = kind == ALL ? 1 : task->on->ramp * (kind == CLOSE ? cut : task->on->threshold);
+    Window window = {kind, kind == CLOSE ? task->on->threshold - cut : -cut, task->on->threshold + cut, width, 0};
+    window.spread = kind == CLOSE ? task->on->ramp : 0; /* the ramp widens with the cut */
     return window;
 }
 
 #define LOOK(KIND) \
     window.kind = KIND; \
-    return task->loss == LOGISTIC ? look_as(LOGISTIC, window, task, t) : look_as(HINGE, window, task, t)
+    return task->on->loss == LOGISTIC ? look_as(LOGISTIC, window, task, t) : look_as(HINGE, window, task, t)
 
 CLONES static Sums look(Task *task, double cut, double t) {
     Window window = window_at(task, cut); /* kinds are constants below, so each gets its own loop */
@@ -177,10 +169,10 @@ CLONES static Sums look(Task *task, double cut, double t) {
 
 /* Multiply the columns by coordinates c and add them up for each row, four columns at a time, in their order. */
 CLONES static void margins(const Task *task, const double *c, double *out) {
-    const int64_t n = task->rows, d = task->size;
+    const int64_t n = task->on->rows, d = task->on->size;
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
         const int64_t count = n - begin < BLOCK ? n - begin : BLOCK;
-        const double *x = task->across + begin;
+        const double *x = task->on->across + begin;
         double *restrict to = out + begin;
         int64_t k = 0;
         for (int64_t i = 0; i < count; i++) to[i] = 0;
@@ -195,10 +187,11 @@ CLONES static void margins(const Task *task, const double *c, double *out) {
 
 /* Multiply the weights of the rows by all columns, four at a time. */
 CLONES static void pull(const Task *task, const double *weights, double *out) {
-    const int64_t n = task->rows, d = task->size;
+    const int64_t n = task->on->rows, d = task->on->size;
     for (int64_t k = 0; k < d; k += 4) {
         Lane s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
-        const double *x = task->across + k * n, *y = k + 1 < d ? x + n : x, *z = k + 2 < d ? y + n : x, *w = k + 3 < d ? z + n : x;
+        const double *x = task->on->across + k * n, *y = k + 1 < d ? x + n : x;
+        const double *z = k + 2 < d ? y + n : x, *w = k + 3 < d ? z + n : x;
         for (int64_t i = 0; i < n; i += LANES) {
             const Lane by = AT(weights + i);
             ADD(s0, by, AT(x + i));
@@ -233,6 +226,7 @@ INLINE void dots(const double *a, const double *b, int64_t rows, double *out, in
 /* Pack the rows of a block that have curvature: columns (size, BLOCK), padded to a multiple of four, followed by second
  * derivatives and sizes. Return their number, padded to lanes. */
 static int64_t pack(const Task *task, int64_t begin, int64_t count) {
+    const int64_t n = task->on->rows, d = task->on->size;
     int64_t chosen[BLOCK], few = 0, filled, whole;
     for (int64_t i = 0; i < count; i++) {
         chosen[few] = i;
@@ -240,9 +234,9 @@ static int64_t pack(const Task *task, int64_t begin, int64_t count) {
     }
     whole = 4 * few > 3 * count; /* copying all rows is then faster than choosing some; the others add nothing */
     filled = whole ? count : (few + LANES - 1) / LANES * LANES;
-    for (int64_t k = 0; k < task->size + 2; k++) {
-        const double *from = k < task->size ? task->across + k * task->rows : k == task->size ? task->second : task->size_of;
-        double *to = task->packed + (k < task->size ? k : k - task->size + task->padded) * BLOCK;
+    for (int64_t k = 0; k < d + 2; k++) {
+        const double *from = k < d ? task->on->across + k * n : k == d ? task->second : task->size_of;
+        double *to = task->packed + (k < d ? k : k - d + task->padded) * BLOCK;
         if (whole) {
             memcpy(to, from + begin, sizeof(double) * (size_t)count);
             continue;
@@ -255,7 +249,7 @@ static int64_t pack(const Task *task, int64_t begin, int64_t count) {
 
 /* Compute the Hessian (lower triangle) and the sizes by which it is damped, without the penalty. */
 CLONES static void assemble(Task *task) {
-    const int64_t n = task->rows, d = task->size, wide = task->padded;
+    const int64_t n = task->on->rows, d = task->on->size, wide = task->padded;
     double room[2 * BLOCK];
     memset(task->diagonal, 0, sizeof(double) * (size_t)d);
     memset(task->matrix, 0, sizeof(double) * (size_t)(wide * wide));
@@ -265,13 +259,10 @@ CLONES static void assemble(Task *task) {
         for (int64_t k = 0; k < d; k += 2) {
             for (int64_t q = 0; q < 2; q++) {
                 const double *column = task->packed + (k + q) * BLOCK;
-                for (int64_t i = 0; i < count; i++) room[q * BLOCK + i] = size_of[i] * column[i];
-            }
-            for (int64_t q = 0; q < 2 && k + q < d; q++)
-                task->diagonal[k + q] += dot(room + q * BLOCK, task->packed + (k + q) * BLOCK, count);
-            for (int64_t q = 0; q < 2; q++) {
-                const double *column = task->packed + (k + q) * BLOCK;
-                for (int64_t i = 0; i < count; i++) room[q * BLOCK + i] = second[i] * column[i];
+                double *weighted = room + q * BLOCK;
+                for (int64_t i = 0; i < count; i++) weighted[i] = size_of[i] * column[i];
+                if (k + q < d) task->diagonal[k + q] += dot(weighted, column, count);
+                for (int64_t i = 0; i < count; i++) weighted[i] = second[i] * column[i];
             }
             for (int64_t other = 0; other <= k + 1; other += 4)
                 dots(room, task->packed + other * BLOCK, count, task->matrix + k * wide + other, wide);

@@ -16,10 +16,10 @@ from ..losses import get_loss
 from ..objective import Problem
 from .blocked import ManyRows, Ramp
 from .cuts import CLOSE, LossCut
-from .flow import NEARBY, ROUGH, WIDEST, Flow, place_of
+from .flow import ROUGH, WIDEST, Flow, place_of
 from .narrow import NARROWING
 from .newton import LARGEST_RANK
-from .standard import Standard, standards
+from .rows import Standard, standards
 
 FROM_ROWS = 80_000  # the smallest number of rows for which problems are solved this way
 LEAST = 16_000  # the smallest size of the second, larger sample, which cheaply brings the start close to the end
@@ -124,7 +124,7 @@ def start(
     begun = Start(c, (place, width), flow.metric, rows.errors(rows.margins(c)) / float(sample.mass.sum()))
     # More precision would be useless: half the squared gradient is already a tenth of its sampling noise.
     enough = max(0.1 * len(c) * total / (cut.k * len(sample.signs)), ROUGH * tol)
-    point = flow.stage(c, begun.ramp, 1.0, enough)
+    point = flow.stage(c, begun.ramp, enough, 1.0)
     if point is not None:
         point = flow.narrowed(point, NARROWING * width, enough) or point
         begun = replace(begun, c=point.c, ramp=point.ramp)
@@ -157,7 +157,7 @@ def solve_many(engine: Any, problem: Problem, cut: LossCut, fold: int, tol: floa
         rows = ManyRows(engine.X, engine.y, mass, standard, problem.loss)
         flow = Flow(rows, cut.k, penalty, begun.metric, enough)
         rough = tol is None
-        end = flow.stage(begun.c, begun.ramp, NEARBY, ROUGH * enough) if rough else flow.run(begun.c, begun.ramp)
-    if end is None or (tol is not None and end.sums.errors > (begun.errors + WORSE) * total):
+        end = flow.stage(begun.c, begun.ramp, ROUGH * enough) if rough else flow.run(begun.c, begun.ramp)
+    if end is None or (not rough and end.sums.errors > (begun.errors + WORSE) * total):
         return None
     return *standard.to_parameters(end.c), flow.looks, end.sums.errors, flow.gap(end) if tol else np.nan

@@ -1,20 +1,31 @@
-"""Certificates for the ends of paths, whose ramps are narrowed until their shares certify the selection.
+"""Certificates for the ends of paths and of other runs; see :mod:`closecall.solvers.certificate`.
 
-For the certificate, see :mod:`closecall.solvers.certificate`. Its weights are the shares of a ramp. The ramp is so
-narrow that its selection becomes exact if losses change by at most ``tol`` times the objective per unit of selected
-mass. If the problem is convex, the weights are a point of its dual, which gives a lower bound on the minimum.
+If an aggregate selects by a cut, the weights of the certificate are the shares of a ramp. The ramp is so narrow that
+its selection becomes exact if losses change by at most ``tol`` times the objective per unit of selected mass. If the
+problem is convex, the weights are a point of its dual, which gives a lower bound on the minimum.
+
+For other aggregates, the weighted average is minimised and the weights are updated in turn. A fixed point is optimal
+for its own weights, which certifies it. An objective that is differentiable everywhere, such as a tilted loss or a
+smoothed superquantile, is first minimised directly.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from scipy.optimize import minimize
 
 from .._names import Array
-from .certificate import NOTHING
+from ..aggregates import get_aggregate
+from ..losses import get_loss
+from ..objective import Problem
+from .certificate import NOTHING, counts
 from .cuts import ALL, CLOSE, LossCut, edge_at, left_out
 from .stages import KINK, NEAR, RAMP, Spot, Walk
 
 NARROWING = 0.2  # the approximate factor between the widths of successive ramps
+SHARP = 1e-12  # the width over which kinks are rounded when weights are judged
 
 
 def narrow(walk: Walk, spot: Spot, cut: LossCut, tol: float) -> tuple[Spot, float]:
@@ -99,3 +110,52 @@ def finish(walk: Walk, c: Array, cut: LossCut, tol: float) -> tuple[Array, float
         gap = np.inf
     walk.rows.mass = mass
     return spot.c, gap
+
+
+def hold(rows: Any, problem: Problem, penalty: Array, c: Array, tol: float) -> tuple[Array, float]:
+    """Return the best coordinates of at most 30 rounds that start from c, and their gap."""
+    mass, walk = rows.mass, Walk(rows, penalty)
+    if get_aggregate(problem.aggregate).excess is not None and not get_loss(problem.loss).kinks:
+        c = descend_smooth(rows, problem, penalty, c)
+    best = c, np.inf
+    for _ in range(30):
+        weights, gap = weigh(rows, problem, penalty, c)
+        best = (c, gap) if gap < best[1] else best
+        if gap <= tol or problem.alpha == 0 or not get_loss(problem.loss).convex:
+            break
+        rows.mass = weights
+        following = walk.settle(c, np.inf).c
+        rows.mass = mass
+        if np.allclose(following, c, rtol=1e-9, atol=1e-12):
+            break
+        c = following
+    return best
+
+
+def weighed(rows: Any, problem: Problem, c: Array) -> tuple[Array, float, float]:
+    """Return the aggregate's own weights (samples,) at c, their losses, and by how much the aggregate exceeds these."""
+    aggregate, losses = get_aggregate(problem.aggregate), rows.plain_losses(c)
+    k, m = (np.asarray(count) for count in counts(problem, float(rows.mass.sum())))
+    weights = aggregate.weigh(losses[None], rows.mass, rows.threshold, k, m)[0]
+    return weights, float(weights @ losses), float(aggregate.above(weights[None], rows.mass)[0])
+
+
+def weigh(rows: Any, problem: Problem, penalty: Array, c: Array) -> tuple[Array, float]:
+    """Return the aggregate's own weights (samples,) at given coordinates, and the gap for these fixed weights."""
+    weights, value, above = weighed(rows, problem, c)  # the excess is the same in the objective and in the bound
+    value += 0.5 * float((penalty * c**2).sum())
+    bound = rows.tangents(rows.see(c, SHARP), weights, penalty)
+    return weights, gap_of(value, bound, max(value + above, NOTHING * rows.threshold * float(weights.sum())))
+
+
+def descend_smooth(rows: Any, problem: Problem, penalty: Array, start: Array) -> Array:
+    """Return the result of L-BFGS from a start, or the start itself if that is better."""
+
+    def objective(c: Array) -> tuple[float, Array]:
+        weights, value, above = weighed(rows, problem, c)
+        gradient = rows.pull(rows.see(c, SHARP), weights) + penalty * c
+        return value + above + 0.5 * float(penalty @ c**2), gradient
+
+    limits = {"maxiter": 1000, "maxfun": 1000, "ftol": 1e-14, "gtol": 1e-9 * float(rows.mass.sum())}
+    found = minimize(objective, start, jac=True, method="L-BFGS-B", options=limits)
+    return found.x if np.isfinite(found.fun) and found.fun <= objective(start)[0] else start

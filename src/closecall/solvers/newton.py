@@ -1,9 +1,9 @@
 """Second-order steps for averages: Newton steps for the logistic loss, an interior-point method for the hinge.
 
-If a Hessian is cheap, a dozen Newton steps replace hundreds of gradient steps, however small alpha is. The hinge has no
-Hessian, but minimising its average is a quadratic program. A primal-dual interior-point method solves this program with
-the same weighted Gram matrices and computes its duality gap. All problems with the same loss and fold advance together,
-so arrays are (problems, samples) or (problems, coordinates). Margins are updated rather than recomputed.
+If a Hessian is cheap, a dozen Newton steps replace hundreds of gradient steps, however small alpha is. The average
+hinge has no Hessian, but minimising it is a quadratic program, for which an interior-point method uses the same
+weighted Gram matrices and computes the duality gap. All problems with the same loss and fold advance together, so
+arrays are (problems, samples) or (problems, coordinates). Margins are updated rather than recomputed.
 """
 
 from __future__ import annotations
@@ -110,13 +110,6 @@ def newton_logistic(rows: Array, mass: Array, penalty: Array, start: Array, limi
     ``rows`` (samples, coordinates) are ``-y * z``, as in a design. ``mass`` is (samples,), or (problems, samples) if
     problems of several folds advance together. ``penalty`` is alpha for penalised coordinates and 0 for others. Both
     ``penalty`` and ``start`` are (problems, coordinates).
-
-    Examples
-    --------
-    >>> rows, ones = np.array([[-1.0], [-1.0], [1.0]]), np.ones((1, 1))
-    >>> found = newton_logistic(rows, np.ones(3), 0 * ones, ones, Limits(50, 1e-6))
-    >>> found[0].round(6).tolist()  # two for, one against: log 2
-    [[0.693147]]
     """
     book, C, kind = Book(start, limits, mass.ndim > 1), start, rows.dtype
     # Negated margins and all other arrays of their length have the type of the rows. Equal starts share one row.
@@ -266,17 +259,16 @@ def interior_hinge(rows: Array, mass: Array, penalty: Array, start: Array, limit
     one system with a weighted Gram matrix per step (Ferris & Munson 2002). The parameters are those of
     :func:`newton_logistic`, but every mass must be positive. The best point so far is kept, so more passes never give a
     higher objective.
-
-    Examples
-    --------
-    >>> rows, ones = np.array([[-1.0], [-2.0], [1.0]]), np.ones((1, 1))
-    >>> interior_hinge(rows, np.ones(3), 1e-3 * ones, ones, Limits(50, 1e-6))[0].round(4).tolist()
-    [[0.5]]
     """
     book, tol, total = Book(start, limits), limits.tol, mass.sum()
     C, best, lowest = start, start.copy(), np.full(len(start), np.inf)
     margins = -(C @ rows.T)
-    inner = _centered(margins - 1, mass)
+    # The variables s, xi, a and c - a (4, problems, samples) start on the central path a * s = (c - a) * xi = mu, where
+    # mu is the mean mass, and solve a quadratic equation.
+    mu, beyond = mass.mean(), margins - 1
+    width = np.hypot(2 * mu / mass, beyond)
+    slack, short = (2 * mu / mass + width + beyond) / 2, (2 * mu / mass + width - beyond) / 2
+    inner = np.stack([slack, short, mu / slack, mu / short])
     least, idle = np.full(len(C), np.inf), np.zeros(len(C), dtype=int)
     for number in range(1, limits.passes + 1):
         value = np.maximum(1 - margins, 0) @ mass + 0.5 * (penalty * C**2).sum(axis=1)
@@ -300,17 +292,6 @@ def interior_hinge(rows: Array, mass: Array, penalty: Array, start: Array, limit
         inner[1] = inner[0] - (margins - 1)  # s = m + xi - 1 despite rounding
         np.maximum(inner, 1e-14, out=inner)  # denormal numbers are slow
     return book.close()
-
-
-def _centered(beyond: Array, mass: Array) -> Array:
-    """Return the four positive variables s, xi, a and c - a (4, problems, samples) for margins ``1 + beyond``.
-
-    They lie on the central path, a * s = (c - a) * xi = mu, where mu is the mean mass, and solve a quadratic equation.
-    """
-    mu = mass.mean()
-    width = np.hypot(2 * mu / mass, beyond)
-    slack, short = (2 * mu / mass + width + beyond) / 2, (2 * mu / mass + width - beyond) / 2
-    return np.stack([slack, short, mu / slack, mu / short])
 
 
 def _interior_step(rows: Array, penalty: Array, C: Array, inner: Array, off: Array) -> tuple[Array, Array]:

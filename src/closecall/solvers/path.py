@@ -1,56 +1,50 @@
 """Paths on dense rows, whose stages run in C for the losses that `path.c` supports; paths run in several threads.
 
-The solution of a nonconvex problem depends on its start. Further starts are the ends of paths with random masses, from
-which the problem is minimised again.
+The solution of a nonconvex problem depends on its start. Further starts are the ends of paths with random masses, which
+are the same in the folds and in the refit. The problem is minimised again from each of them.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .._names import Array
+from .._names import Array, spread_out
 from ..losses import get_loss
-from .crew import Crew
+from .compiled import LOSSES, load
 from .rows import DenseRows, Margins
 from .stages import NEAR, STAGE, TOL, Spot, Walk
 
-#: The losses that the C code supports, and their numbers in C.
-LOSSES = {"logistic": 0, "hinge": 1}
+#: An odd number that turns the hashes of rows into the random streams of the starts and of the sample.
+STREAM = 0xD1B54A32D192ED03
+
+_POINTER, _WHOLE, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+LIBRARY = load(
+    "_path.so",
+    settle=(_WHOLE, [_POINTER, _REAL, _REAL, _WHOLE, _WHOLE, _POINTER]),
+    slope=(_REAL, [_POINTER, _REAL, _WHOLE, _WHOLE, _POINTER, _POINTER]),
+    losses=(None, [_POINTER] * 3),
+    room_of=(_WHOLE, [_WHOLE, _WHOLE]),
+    state_of=(_WHOLE, [_WHOLE]),
+)
 
 
 class KernelRows(ctypes.Structure):
     """The rows of a path and the window of its stages, in the form that C reads."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("across", "penalty", "mass")),
-        *((name, ctypes.c_int64) for name in ("rows", "size", "loss", "kind")),
-        *((name, ctypes.c_double) for name in ("threshold", "ramp", "kink")),
-        ("room", ctypes.c_void_p),
+        *((name, _POINTER) for name in ("across", "penalty", "mass")),
+        *((name, _WHOLE) for name in ("rows", "size", "loss", "kind")),
+        *((name, _REAL) for name in ("threshold", "ramp", "kink")),
+        ("room", _POINTER),
     )
-
-
-def _load() -> Any:
-    pointer, whole, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
-    try:
-        library = ctypes.CDLL(str(Path(__file__).with_name("_path.so")))
-        library.settle.argtypes = [pointer, real, real, whole, whole, pointer]
-        library.slope.argtypes = [pointer, real, whole, whole, pointer, pointer]
-        library.losses.argtypes = [pointer] * 3
-        library.room_of.argtypes, library.state_of.argtypes = [whole, whole], [whole]
-    except (OSError, AttributeError):  # not compiled, or from older sources
-        return None
-    library.settle.restype = library.room_of.restype = library.state_of.restype = whole
-    library.slope.restype, library.losses.restype = real, None
-    return library
-
-
-LIBRARY = _load()
 
 
 @dataclass
@@ -150,3 +144,87 @@ def averages(rows: DenseRows, loss: str, masses: Sequence[Array], alpha: float) 
     """Return the minimum of the average for each of the masses; the logistic loss replaces nonconvex losses."""
     loss, penalty = loss if get_loss(loss).convex else "logistic", alpha * rows.penalized
     return [walk_on(rows.margins(loss, mass), penalty).settle(np.zeros(len(penalty)), np.inf).c for mass in masses]
+
+
+class Crew:
+    """A group of threads; ``stopped`` is set when one of them fails or when Ctrl-C is pressed."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads, self.stopped = threads, threading.Event()
+
+    def map(self, task: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
+        """Return the results of all parts in order; raise the first exception once all threads have stopped."""
+        if self.threads == 1 or len(parts) == 1:
+            return [task(part) for part in parts]
+
+        def work(part: Any) -> Any:
+            try:
+                with np.errstate(all="ignore"):  # each thread has its own error state
+                    return None if self.stopped.is_set() else task(part)
+            except BaseException:
+                self.stopped.set()  # the others check it before each part
+                raise
+
+        with ThreadPoolExecutor(min(self.threads, os.cpu_count() or 1)) as pool:  # waits for its threads
+            futures = [pool.submit(work, part) for part in parts]
+            try:
+                # The timeout is needed because this thread must handle signals, but is not woken if another thread
+                # receives one.
+                while wait(futures, timeout=0.1).not_done:
+                    pass
+            except BaseException:
+                self.stopped.set()  # Ctrl-C reaches the main thread only; the workers check this flag
+                raise
+        return [future.result() for future in futures]
+
+
+def starts_for(samples: int, size: int) -> int:
+    """Return the default number of starts for rows (samples, size): two to ten, depending on the cost.
+
+    On 23 PMLB sets of 120 to 1,700 rows, ten starts gave no more training errors than the best of twenty runs of
+    Algorithm 1 in 91 % of 184 problems, four starts in 83 %, and one start in 67 %.
+
+    Examples
+    --------
+    >>> starts_for(500, 7), starts_for(5000, 7), starts_for(4601, 58)
+    (10, 2, 2)
+    """
+    affordable = min(10_000 // samples, int(1e7 / (samples * (size + 10) ** 2)))
+    return int(np.clip(affordable, 2, 10))
+
+
+def start_masses(X: Array, mass: Array, words: Array, n_starts: int) -> Array:
+    """Return the masses of each start (n_starts, samples).
+
+    The first start uses the given masses. The second practically ignores the most extreme quarter of the rows, because
+    outliers shift the average so much that later steps cannot correct it. The others multiply the masses by random
+    factors with mean 1, which are in turn exponential, squared exponential, and concentrated on one row in five. The
+    more they deviate from 1, the further apart the paths end.
+    """
+    factors = [np.ones(len(words))]
+    if n_starts > 1:
+        inside = mass > 0
+        distances = np.full(len(words), np.inf)
+        distances[inside] = outlyingness(X[inside])
+        ranked = np.sort(distances[inside])
+        factors.append(np.where(distances <= ranked[int(0.75 * (len(ranked) - 1))], 1.0, 1e-6))
+    kinds = (lambda u: -np.log1p(-u), lambda u: np.log1p(-u) ** 2 / 2, lambda u: np.where(u < 0.2, 5.0, 1e-6))
+    for start in range(2, n_starts):
+        uniform = spread_out(words + np.uint64(start * STREAM % (1 << 64)))
+        factors.append(kinds[start % len(kinds)](uniform))
+    return np.stack(factors) * mass
+
+
+def outlyingness(X: Array) -> Array:
+    """Return each row's largest robust deviation over the columns (samples,).
+
+    Examples
+    --------
+    >>> outlyingness(np.array([[0.0], [1.0], [2.0], [3.0], [50.0]])).tolist()
+    [2.0, 1.0, 0.0, 1.0, 48.0]
+    """
+    distances = np.abs(X - np.median(X, axis=0)).astype(np.float64)
+    middle, whole = np.median(distances, axis=0), distances.mean(axis=0)
+    unit = np.where(middle > 0, middle, np.where(whole > 0, whole, 1.0))  # most values of a column may be equal
+    with np.errstate(over="ignore"):  # the spread of a column may be one of the smallest floats
+        return np.asarray((distances / unit).max(axis=1, initial=0.0))

@@ -45,15 +45,7 @@ def solve_one(
     penalize_intercept: bool = False,
     sample_weight: Any = None,
 ) -> Solution:
-    """Solve one problem.
-
-    Parameters
-    ----------
-    X : array (samples, features)
-    y : array (samples,) in {-1, +1}
-    problem : Problem
-    max_iter, tol, init, fit_intercept, penalize_intercept, sample_weight
-        See :func:`closecall.solvers.solve`.
+    """Solve one problem; the other arguments are those of :func:`closecall.solvers.solve`.
 
     Examples
     --------

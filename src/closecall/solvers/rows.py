@@ -10,22 +10,86 @@ import numpy as np
 
 from .._names import Array
 from ..aggregates import take_smallest
-from ..losses import Loss, get_loss
+from ..losses import get_loss
 from .certificate import balance
-from .cuts import LookSums, LossWindow, Sums, add_up
-from .standard import standards
+from .cuts import LookSums, LossWindow, Rounded, Sums
+from .design import row_blocks
+
+BLOCK = 1 << 16  # the number of entries to process at a time, which stay in the cache as float64
+ROUNDED = 1e-3  # the largest error of margins in single precision
+
+
+def in_cache(rows: int, width: int) -> list[slice]:
+    """Return slices (at least one) of rows with ``width`` entries that stay in the cache as float64."""
+    return row_blocks((max(rows, 1), width), BLOCK)
+
+
+@dataclass(frozen=True)
+class Standard:
+    """The coordinates of standardised columns, with the intercept last; mean and scale are (features,)."""
+
+    mean: Array
+    scale: Array
+    intercept: bool
+
+    @property
+    def size(self) -> int:
+        return len(self.mean) + self.intercept
+
+    def to_parameters(self, c: Array) -> tuple[Array, Array]:
+        """Return the coefficients (..., features) and intercepts (...) for coordinates (..., coordinates)."""
+        coef = c[..., : len(self.mean)] / self.scale
+        return coef, (c[..., -1] if self.intercept else np.zeros(c.shape[:-1])) - (coef * self.mean).sum(axis=-1)
+
+    def to_coordinates(self, coef: Array, intercept: Any) -> Array:
+        """Return the coordinates for coefficients and intercepts (the inverse of :meth:`to_parameters`)."""
+        last = np.asarray(intercept + (coef * self.mean).sum(axis=-1))[..., None]
+        return np.concatenate([coef * self.scale, last], axis=-1) if self.intercept else coef * self.scale
+
+    def penalty(self, alpha: float, penalize_intercept: bool) -> Array:
+        """Return the penalties of the coordinates."""
+        return np.append(alpha / self.scale**2, [alpha * penalize_intercept] * self.intercept)
+
+    def scores(self, X: Array, c: Array) -> Array:
+        """Return scores (rows,), in the single precision of X if that suffices within six scales of the mean."""
+        coef, intercept = self.to_parameters(c)
+        if X.dtype == np.float32 and np.finfo(np.float32).eps * float(
+            np.abs(coef) @ (np.abs(self.mean) + 6.0 * self.scale)
+        ) <= ROUNDED:  # fmt: skip
+            return np.asarray(X @ coef.astype(np.float32) + np.float32(intercept))
+        found = np.empty(len(X))
+        for some in in_cache(*X.shape):
+            np.matmul(X[some].astype(np.float64, copy=False), coef, out=found[some])
+        return found + intercept
+
+    def signed(self, X: Array, signs: Array, found: Array | None = None) -> Array:
+        """Return rows ``-y * z`` (rows, coordinates), stored in ``found`` if it is given."""
+        found = np.empty((len(X), self.size)) if found is None else found
+        inner = found[:, : len(self.mean)]
+        np.subtract(X, self.mean, out=inner)
+        inner *= -signs[:, None] / self.scale
+        found[:, len(self.mean) :] = -signs[:, None]
+        return found
+
+
+def standards(X: Array, mass: Array, fit_intercept: bool, penalize_intercept: bool) -> tuple[Standard, Array]:
+    """Return the mass-weighted means and scales of the columns of X in float64, and which columns are constant.
+
+    Means are subtracted only if there is a free intercept.
+    """
+    # These are plain sums, not products, because every BLAS adds in its own order, and plain sums are always the same.
+    share = (mass / mass.sum())[:, None]
+    mean = (share * X).sum(axis=0) if fit_intercept and not penalize_intercept else np.zeros(X.shape[1])
+    scale = np.sqrt((share * np.square(X - mean)).sum(axis=0))
+    # Deviations as small as this are rounding errors, and values below 1e-100 lose their digits when squared.
+    constant = scale <= np.maximum(1e-14 * np.abs(X).max(axis=0), 1e-100)
+    return Standard(mean, np.where(constant, 1.0, scale), fit_intercept), constant
 
 
 class DenseRows:
     """Dense rows X (samples, features) with labels y in {-1, +1}, in standardised coordinates.
 
     Constant columns are set to zero. Means and standard deviations are weighted by mass (samples,).
-
-    Examples
-    --------
-    >>> rows = DenseRows(np.array([[0.0], [4.0]]), np.array([-1.0, 1.0]), np.ones(2), True, False)
-    >>> rows.across[:, :2].tolist()
-    [[-1.0, -1.0], [1.0, -1.0]]
     """
 
     def __init__(self, X: Array, y: Array, mass: Array, fit_intercept: bool, penalize_intercept: bool) -> None:
@@ -47,54 +111,14 @@ class DenseRows:
         return Margins(self.across[:, : self.samples], loss, mass)
 
 
-class Rounded:
-    """A loss with every kink replaced by a parabola of a given width, whose slopes lie between those on either side.
-
-    Examples
-    --------
-    >>> hinge = Rounded(get_loss("hinge"))
-    >>> hinge.value(np.array([1.0, 2.0]), 1.0).tolist(), hinge.pulls(np.array([1.0, 0.0]), 1.0)[0].tolist()
-    ([0.125, 0.0], [0.5, 1.0])
-    """
-
-    def __init__(self, loss: Loss) -> None:
-        self.loss = loss
-        sides = [-loss.slope(np.array([kink - 1e-9, kink + 1e-9])) for kink in loss.kinks]
-        self.kinks = [(kink, *side.tolist()) for kink, side in zip(loss.kinks, sides, strict=True)]
-
-    def value(self, margins: Array, width: float) -> Array:
-        losses = self.loss.value(margins)
-        for kink, before, after in self.kinks:
-            near = np.abs(margins - kink) < width / 2
-            losses[near] += (before - after) / (2 * width) * (width / 2 - np.abs(margins[near] - kink)) ** 2
-        return losses
-
-    def pulls(self, margins: Array, width: float) -> tuple[Array, Array]:
-        """Return the negated slopes and the points of tangency, which are nearby kinks or otherwise the margins."""
-        pulls, points = -self.loss.slope(margins), margins.copy()
-        for kink, before, after in self.kinks:
-            near = np.abs(margins - kink) < width / 2
-            pulls = np.where(near, after + (before - after) * (0.5 - (margins - kink) / width), pulls)
-            points[near] = kink
-        return pulls, points
-
-    def bend(self, margins: Array, width: float) -> Array:
-        """Return the second derivative, at least 0."""
-        near = min(1e-4, width / 4)
-        bend = (self.loss.slope(margins + near) - self.loss.slope(margins - near)) / (2 * near)
-        for kink, before, after in self.kinks:
-            bend = np.where(np.abs(margins - kink) < width / 2, (before - after) / width, bend)
-        return np.maximum(bend, 0.0)
-
-
 @dataclass(frozen=True)
 class TangentSums(Sums):
     """Sums of tangents to weighted losses, separately for the labels -1 and +1.
 
     ``value`` and ``held`` are the sums of the weighted losses and of the weights. ``heights`` (3,) are the sums of the
     tangents at margin 0; the last one is for tangents of slope 0. ``pulls`` (2,) are the sums of the negated slopes,
-    and ``across`` (2, coordinates) the sums of the negated slopes times the rows. ``bend`` (coordinates, coordinates)
-    is the curvature of the losses with fixed weights.
+    and ``across`` (2, coordinates) those of the negated slopes times the rows. ``bend`` (coordinates, coordinates) is
+    the curvature of the losses with fixed weights.
     """
 
     value: float
@@ -105,10 +129,7 @@ class TangentSums(Sums):
     bend: Array
 
     def bound(self, penalty: Array, factor: float = 1.0) -> float:
-        """Return a lower bound on the objective for these weights multiplied by a factor, at least 0.
-
-        See :mod:`closecall.solvers.certificate`.
-        """
+        """Return a lower bound (at least 0) on the objective for these weights times a factor."""
         factors = np.full(2, factor)
         if penalty[-1] == 0:  # a free intercept
             factors = factor * balance(self.pulls[None] * [-1, 1])[0]
@@ -138,12 +159,28 @@ class LossRows(ABC):
         """Return the losses (samples,) without rounded kinks."""
 
     @abstractmethod
+    def pull(self, view: Any, weights: Array) -> Array:
+        """Return the sum of the weighted losses' gradients (coordinates,)."""
+
+    @abstractmethod
+    def bend(self, view: Any, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
+        """Return the sizes for damping and the curvature; ``held`` weights losses, and ``turned`` squared slopes."""
+
+    @abstractmethod
     def tangents(self, view: Any, weights: Array, penalty: Array) -> float:
         """Return a lower bound on the objective with fixed weights (samples,)."""
 
     def look(self, c: Array, window: LossWindow, width: float) -> LookSums:
         """Return the sums that a stage needs."""
-        return add_up(self, self.see(c, width), window, self.mass)
+        view = self.see(c, width)
+        share, charge, rising, falling = window.parts(view.losses)
+        held, edges, turned = self.mass * share, self.mass * (rising + falling), self.mass * (rising - falling)
+        by_cut = edges * (1 + window.spread * (0.5 - share))
+        sizes, hessian = self.bend(view, held, turned, edges)
+        return LookSums(
+            float(self.mass @ charge), float(held.sum()), float(self.mass @ view.wrong), self.pull(view, held), sizes,
+            hessian, float(by_cut.sum()), self.pull(view, by_cut), self.pull(view, turned),
+        )  # fmt: skip
 
     def largest(self, c: Array, k: float) -> float:
         """Return the sum of the largest losses, with a total mass of k."""
@@ -192,11 +229,9 @@ class Margins(LossRows):
         return View(self.rounded.value(margins, width), margins <= 0, pulls, bends, margins, points)
 
     def pull(self, view: View, weights: Array) -> Array:
-        """Return the sum of the weighted losses' gradients (coordinates,)."""
         return np.asarray(self.across @ (weights * view.pulls))
 
     def bend(self, view: View, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
-        """Return the sizes for damping and the curvature; ``held`` weights losses, and ``turned`` squared slopes."""
         square = view.pulls**2
         large = np.square(self.across) @ (held * (view.bends + view.pulls) + sizes * square)
         return large, (self.across * (held * view.bends + turned * square)) @ self.across.T

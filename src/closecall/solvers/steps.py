@@ -1,11 +1,11 @@
 """Majorising steps for all problems that are not convex averages, for one block of problems at a time.
 
 One step is ``w <- w - eta * (c * kappa * X'X + alpha)^-1 gradient``, which is a division in the design's coordinates.
-Here c bounds the curvature of the loss, and kappa is the share of ``X'X`` that is due to k examples. In r dimensions,
-it is about ``(sqrt(k) + sqrt(r))^2 / n`` (Marchenko & Pastur), and at most 1. At first, eta is 1. If the net move over
-a window of steps is less than half the length of its path, the steps go back and forth because the selection
-alternates, and eta is halved. A problem leaves the batch when the mean step of a window changes the margins by less
-than ``tol`` times their size. Its certificate then decides whether it has converged.
+Here c bounds the curvature of the loss, and kappa is the share of ``X'X`` that is due to k examples: in r dimensions,
+about ``(sqrt(k) + sqrt(r))^2 / n`` (Marchenko & Pastur), and at most 1. At first, eta is 1. If the net move over a
+window of steps is less than half the length of its path, the steps go back and forth because the selection alternates,
+and eta is halved. A problem leaves the batch when the mean step of a window changes the margins by less than ``tol``
+times their size. Its certificate then decides whether it has converged.
 """
 
 from __future__ import annotations
@@ -87,10 +87,7 @@ def share_of_gram(k: Array, rank: int, total: Array | float) -> Array:
 
 
 def step_curvature(loss: str) -> float:
-    """Return the bound on the curvature of a loss.
-
-    A loss with a kink has no bound; 1 is returned, because its slope changes by 1 over a margin of about 1.
-    """
+    """Return the bound on the curvature of a loss, or 1 for a kink: its slope changes by 1 over a margin of about 1."""
     bound = get_loss(loss).curvature
     return bound if np.isfinite(bound) else 1.0
 
@@ -105,11 +102,6 @@ def within_reach(length: Array | float, size: Array | float, total: Array | floa
 
     Sizes are root mean squares. The estimate kappa is too small for k outliers, and if their slopes are unbounded, each
     step would be longer than the last. Limited steps go back and forth instead, and eta is halved.
-
-    Examples
-    --------
-    >>> within_reach(np.array([1.0, 80.0]), np.array([20.0, 20.0]), 100.0).tolist()
-    [1.0, 0.25]
     """
     reach = np.maximum(size, np.sqrt(total))
     return np.where(length > reach, reach / np.maximum(length, reach), 1.0)
@@ -176,8 +168,8 @@ class Descent:
         self.active, self.step, self.C = np.arange(len(rows)), rows.first.copy(), start.copy()
         self.eta, self.path, self.count = np.ones(len(rows)), np.zeros(len(rows)), np.zeros(len(rows), dtype=int)
         self.mark = self.C.copy()
-        self.fast = compiled.serves(design, rows.loss, rows.aggregate, rows.m, rows.fold, masses)
         self.codes = compiled.codes(rows.loss, rows.aggregate, rows.fold)
+        self.fast = compiled.serves(design, self.codes, rows.m, masses)
         self.hints = np.full((len(rows), 3), -1.0)
         self.steep_losses = [loss for loss in np.unique(rows.loss) if is_steep(loss)]
         if self.fast.any():
@@ -287,8 +279,7 @@ class Descent:
 
     def keep(self, rows: Array) -> None:
         """Continue with only these rows."""
-        for name in ("active", "step", "C", "eta", "path", "count", "mark", "decays", "curvature",
-                     "fast", "hints"):  # fmt: skip
+        for name in ("active", "step", "C", "eta", "path", "count", "mark", "decays", "curvature", "fast", "hints"):
             setattr(self, name, getattr(self, name)[rows])
         self.rows, self.codes = self.rows.take(rows), self.codes[:, rows]
         self.arrange()

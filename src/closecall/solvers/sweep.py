@@ -20,13 +20,12 @@ from ..aggregates import get_aggregate
 from ..losses import get_loss
 from ..objective import Problem
 from ..schedules import last_convex_step
-from .checks import check_problems
 from .convex import minimize
-from .crew import Crew
 from .design import Design, least_squares_start, make_design, merge_duplicates
 from .kernels import Mass, make_mass
 from .many import FROM_ROWS
 from .newton import Limits
+from .path import Crew
 from .steps import Descent, Rows
 
 #: In designs with fewer entries than this, BLAS threads spend more time waiting than working.
@@ -49,7 +48,6 @@ class Prepared:
     """A training set that is prepared for several sweeps; a search runs four or five."""
 
     design: Design
-    features: int
     _starts: dict[int, Array] = field(default_factory=dict)
 
     @cached_property
@@ -64,17 +62,17 @@ class Prepared:
         return np.stack([self._starts[fold] for fold in fold_of.tolist()])
 
 
-def prepare(X: Any, y: Array, masses: Array, *, fit_intercept: bool, penalize_intercept: bool, dtype: Any) -> Prepared:
+def prepare(X: Any, y: Array, masses: Array, fit_intercept: bool, penalize_intercept: bool, dtype: Any) -> Prepared:
     """Prepare data in the form that :func:`closecall.solvers.solve` accepts, with masses (folds, samples)."""
     X, y, masses = merge_duplicates(X, y, masses)
     with _finite_results():
         design = make_design(X, y, masses, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype)
-    return Prepared(design, int(X.shape[1]))
+    return Prepared(design)
 
 
 @contextlib.contextmanager
 def _finite_results() -> Iterator[None]:
-    """Ignore overflow, since the caller checks the results, and raise the same error if LAPACK fails."""
+    """Ignore overflow, because the results are checked later, and raise the same error if LAPACK fails."""
     with np.errstate(all="ignore"):
         try:
             yield
@@ -97,34 +95,30 @@ def sweep(
 ) -> tuple[Array, Array, Array, Array]:
     """Solve problems without certificates, as a search does before it refits the best one with :func:`solve`.
 
-    Returns
-    -------
-    coef : array (problems, features)
-    intercept, n_iter, bounds : arrays (problems,)
-        The bounds are lower bounds on the minima, or 0 if none is known.
+    Return coef (problems, features), and the intercepts, the steps used and lower bounds on the minima (problems,). A
+    bound is 0 if none is known.
     """
-    problems = check_problems(problems, tol, max_iter=max_iter, threads=threads, memory_limit=memory_limit)
     with _finite_results():
-        batch = _Batch(prepared, problems, fold_of, max_iter, tol, memory_limit, threads, callback, extra_iter)
-        coordinates, used, bounds = batch.run(_starts(prepared, init, fold_of, problems))
+        batch = _Batch(prepared, max_iter, tol, memory_limit, threads, callback, extra_iter)
+        coordinates, used, bounds = batch.run(problems, fold_of, _starts(prepared, init, fold_of, problems))
         coef, intercept = prepared.design.to_parameters(coordinates)
     if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
         raise FloatingPointError(NOT_FINITE)
     return coef, intercept, used, bounds
 
 
-def _starts(prepared: Prepared, init: Any, fold_of: Array, problems: list[Problem]) -> Array:
-    design, features = prepared.design, prepared.features
+def _starts(prepared: Prepared, init: Any, fold_of: Array, problems: Sequence[Problem]) -> Array:
+    design, features = prepared.design, prepared.design.features
     if isinstance(init, str):
-        if init == "least_squares":
-            # A run that begins with an average has the same end from any start, and least squares is expensive for many
-            # columns.
-            if design.basis is None and all(_begins_convex(problem) for problem in problems):
-                return np.zeros((len(fold_of), design.rank))
-            return prepared.least_squares(fold_of)
-        if init == "zeros":
+        if init not in ("least_squares", "zeros"):
+            raise ValueError(f"unknown init {init!r}; choose least_squares or zeros, or pass (coef, intercept)")
+        kinds = [(get_loss(problem.loss), get_aggregate(problem.aggregate)) for problem in problems]
+        averages = all(loss.convex and (aggregate.plain or aggregate.decays) for loss, aggregate in kinds)
+        # A run that begins with an average has the same end from any start, and least squares is expensive for many
+        # columns.
+        if init == "zeros" or (design.basis is None and averages):
             return np.zeros((len(fold_of), design.rank))
-        raise ValueError(f"unknown init {init!r}; choose least_squares or zeros, or pass (coef, intercept)")
+        return prepared.least_squares(fold_of)
     coef, intercept = (np.asarray(part, dtype=np.float64) for part in init)
     try:
         coef = np.broadcast_to(np.atleast_2d(coef), (len(fold_of), features))
@@ -137,11 +131,6 @@ def _starts(prepared: Prepared, init: Any, fold_of: Array, problems: list[Proble
     if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
         raise ValueError("init contains NaN or infinite values")
     return design.to_coordinates(coef, intercept)
-
-
-def _begins_convex(problem: Problem) -> bool:
-    aggregate = get_aggregate(problem.aggregate)
-    return get_loss(problem.loss).convex and (aggregate.plain or aggregate.decays)
 
 
 def _from_sample(design: Design, rows: Rows, start: Array, limits: Limits) -> Array:
@@ -172,14 +161,12 @@ class _Batch:
     """A call of :func:`sweep`."""
 
     prepared: Prepared
-    problems: list[Problem]
-    fold_of: Array
     steps: int
     tol: float
     memory_limit: int
     threads: int
     callback: Callable[[Progress], None] | None
-    extra: int = 0
+    extra: int
 
     def __post_init__(self) -> None:
         self.design, self.masses = self.prepared.design, self.prepared.masses
@@ -192,19 +179,19 @@ class _Batch:
         self.wide_rows = max(1, min(1 << 23, limit // 2) // bytes_per_row)
         self.crew = Crew(self.threads)
 
-    def run(self, start: Array) -> tuple[Array, Array, Array]:
+    def run(self, problems: Sequence[Problem], fold_of: Array, start: Array) -> tuple[Array, Array, Array]:
         """Return the coordinates, the steps used and the lower bounds (0 if unknown) of all problems."""
-        rows = Rows.of(self.problems, self.fold_of, np.array([mass.total for mass in self.masses]), self.steps)
+        rows = Rows.of(problems, fold_of, np.array([mass.total for mass in self.masses]), self.steps)
         row_of, first = _distinct(*vars(rows).values(), start)
         rows, start = rows.take(first), start[first]
         C, used, bounds = start.copy(), np.zeros(len(rows), dtype=int), np.zeros(len(rows))
         small = self.design.samples * self.design.rank < SMALL_DESIGN
         with _blas().limit(limits=1, user_api="blas") if self.threads > 1 or small else contextlib.nullcontext():
-            self._grow_roots(rows, start, C, used, bounds)
+            self._solve_averages(rows, start, C, used, bounds)
             self._share(np.flatnonzero(~rows.averages), rows, C, used)
         return C[row_of], used[row_of], bounds[row_of]
 
-    def _grow_roots(self, rows: Rows, start: Array, C: Array, used: Array, bounds: Array) -> None:
+    def _solve_averages(self, rows: Rows, start: Array, C: Array, used: Array, bounds: Array) -> None:
         """Solve the convex averages; each decay run starts from its average after the first third of the steps."""
         third, average = last_convex_step(self.steps), rows.averages
         needed = np.flatnonzero(average | (rows.first > 1))
@@ -219,19 +206,17 @@ class _Batch:
             parts = [part for part in np.array_split(group, self.threads) if part.size]
             task = partial(self._solve_roots, rows, start, int(budget))
             for part, result in zip(parts, self.crew.map(task, [chosen[part] for part in parts]), strict=True):
-                for local, root in enumerate(part):
+                for root, end, passed, snapshot, bound in zip(part, *result, strict=True):
                     mine = needed[root_of == root]
-                    is_average = average[mine]
-                    C[mine] = np.where(is_average[:, None], result[0][local], result[2][local])
-                    used[mine] = np.where(is_average, result[1][local], third)
-                    bounds[mine] = np.where(is_average, result[3][local], 0.0)
+                    C[mine] = np.where(average[mine, None], end, snapshot)
+                    used[mine] = np.where(average[mine], passed, third)
+                    bounds[mine] = np.where(average[mine], bound, 0.0)
 
     def _solve_roots(self, rows: Rows, start: Array, budget: int, index: Array) -> Any:
-        third = last_convex_step(self.steps)
-        roots = rows.take(index)
-        only_grows = budget == third < self.steps + self.extra
+        third, roots = last_convex_step(self.steps), rows.take(index)
         # If there are many columns, an average from which only decay runs start need not be exact.
-        tol = max(self.tol, 3e-3) if self.design.basis is None and only_grows else self.tol
+        only_starts = budget == third < self.steps + self.extra
+        tol = max(self.tol, 3e-3) if self.design.basis is None and only_starts else self.tol
         limits = Limits(budget, tol, self.block_rows, third, lambda step: self._beat("convex", step, len(index)))
         return minimize(self.design, roots, self.masses, _from_sample(self.design, roots, start[index], limits), limits)
 

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from .._names import Array, keep
+from .._names import Array
 from ..aggregates import Count, get_aggregate, warn_of_one
 from ..objective import Problem
-from .base import LinearClassifier
+from .base import _InMemory
 
 
-class _OneSetting(LinearClassifier):
-    """Base class of classifiers with fixed hyperparameters; subclasses only decide which settings are parameters."""
+@dataclass(kw_only=True, eq=False, repr=False)
+class _OneSetting(_InMemory):
+    """Base class of classifiers with fixed hyperparameters."""
+
+    k: Count = None
+    alpha: float = 1.0
+    max_iter: int = 1000
+    tol: float = 1e-4
+    exact_intercept: bool = False
+    init: Any = "least_squares"
+    warm_start: bool = False
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Fit the classifier.
@@ -65,6 +75,7 @@ def _check_init(init: Any, rows: int, features: int) -> tuple[Array, Array]:
     return coef, intercept
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class AggregateLossClassifier(_OneSetting):
     """Linear classifier that minimises any aggregate of any individual loss.
 
@@ -156,32 +167,11 @@ class AggregateLossClassifier(_OneSetting):
     (20.0, 20, True)
     """
 
-    def __init__(
-        self,
-        *,
-        loss: str = "logistic",
-        aggregate: str = "average",
-        k: Count = None,
-        alpha: float = 1.0,
-        m: Count = None,
-        max_iter: int = 1000,
-        tol: float = 1e-4,
-        solver: str = "path",
-        n_starts: int | None = None,
-        fit_intercept: bool = True,
-        penalize_intercept: bool = False,
-        exact_intercept: bool = False,
-        class_weight: Any = None,
-        multiclass: str = "ovr",
-        calibration: str | None = None,
-        init: Any = "least_squares",
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        keep(self, locals())
+    aggregate: str = "average"
+    m: Count = None
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class CloseKClassifier(_OneSetting):
     """Linear classifier that minimises the close-k loss: it learns from the examples nearest the decision boundary.
 
@@ -215,28 +205,8 @@ multiclass, calibration, init, warm_start, random_state, verbose
     (0.66, 0.98)
     """
 
-    aggregate = "close_decay"
-    m = None
-
-    def __init__(
-        self,
-        *,
-        k: Count = 0.1,
-        alpha: float = 1.0,
-        loss: str = "logistic",
-        max_iter: int = 300,
-        tol: float = 1e-4,
-        solver: str = "path",
-        n_starts: int | None = None,
-        fit_intercept: bool = True,
-        penalize_intercept: bool = False,
-        exact_intercept: bool = False,
-        class_weight: Any = None,
-        multiclass: str = "top_two",
-        calibration: str | None = None,
-        init: Any = "least_squares",
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        keep(self, locals())
+    aggregate: ClassVar[str] = "close_decay"
+    m: ClassVar[None] = None
+    k: Count = 0.1
+    max_iter: int = 300
+    multiclass: str = "top_two"

@@ -84,15 +84,13 @@ def results(settings: Sequence[Setting], table: Array) -> dict[str, Any]:
     ran = (~np.isnan(table)).sum(axis=1)
     means, spread = np.full((2, len(table)), np.nan)
     means[ran > 0], spread[ran > 0] = np.nanmean(table[ran > 0], axis=1), np.nanstd(table[ran > 0], axis=1)
+    # The counts are numbers, with NaN for None.
+    kinds = {"loss": str, "aggregate": str, "k": float, "m": float, "alpha": float, "exact_intercept": bool,
+             "without_outliers": bool}  # fmt: skip
+    columns = {name: np.array([getattr(each, name) for each in settings], kind) for name, kind in kinds.items()}
     return {
         "params": [dict(vars(setting)) for setting in settings],
-        "param_loss": np.array([setting.loss for setting in settings]),
-        "param_aggregate": np.array([setting.aggregate for setting in settings]),
-        "param_k": np.array([np.nan if setting.k is None else setting.k for setting in settings], dtype=float),
-        "param_m": np.array([np.nan if setting.m is None else setting.m for setting in settings], dtype=float),
-        "param_alpha": np.array([setting.alpha for setting in settings]),
-        "param_exact_intercept": np.array([setting.exact_intercept for setting in settings]),
-        "param_without_outliers": np.array([setting.without_outliers for setting in settings]),
+        **{f"param_{name}": column for name, column in columns.items()},
         "param_multiclass": np.array([setting.multiclass or "" for setting in settings]),
         "n_folds": ran,
         "mean_test_score": means,

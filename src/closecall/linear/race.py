@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 
@@ -50,27 +51,14 @@ Pair = tuple[int, int]
 class Race:
     """The models and scores of settings on folds, and the choice among the settings.
 
-    The folds used to choose a setting come first, followed by those of the other splits, which only confirm it.
-
-    Parameters
-    ----------
-    training : Training
-    splits : list of Splits
-        The folds used to choose a setting, followed by fresh folds.
-    options : Options
-    make_scorer : callable
-        A function that returns a :class:`Scorer` for a training set, or None for accuracy.
-    guard : float
-    units : Units
-        The groups of rows that depend on each other.
-    calibration : str or None
-        The calibration method, if a scorer needs probabilities.
+    The first of the ``splits`` contains the folds used to choose a setting; the folds of the others only confirm it.
+    ``scoring`` is None for accuracy. If it needs probabilities, ``calibration`` is the method that fits them.
     """
 
     training: Training
     splits: list[Splits]
     options: Options
-    make_scorer: Callable[[Training], Scorer | None]
+    scoring: Any
     guard: float
     units: Units
     calibration: str | None = None
@@ -83,7 +71,7 @@ class Race:
     comparisons: list[Comparison] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.scorer = self.make_scorer(self.training)
+        self.scorer = None if self.scoring is None else Scorer(self.scoring, self.calibration, self.training)
         self.folds = len(self.splits[0])
         self.tests = [np.flatnonzero(test[split.group]) for split in self.splits for test in split.test]
         self.finals = self.folds
@@ -155,7 +143,7 @@ class Race:
         tested = split.test[0][split.group[rows]].astype(int)
         masks = np.array([[True, False]])
         options = replace(self.options, n_starts=self.options.n_starts or 1, rough=True)
-        return Race(self.training.take(rows), [Splits(tested, masks, ~masks)], options, self.make_scorer, self.guard,
+        return Race(self.training.take(rows), [Splits(tested, masks, ~masks)], options, self.scoring, self.guard,
                     apart(len(rows)), self.calibration)  # fmt: skip
 
     def solve(self, pairs: Sequence[Pair], rough: bool = False) -> None:

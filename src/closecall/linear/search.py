@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from .._names import keep, lookup
+from .._names import lookup
 from ..aggregates import AGGREGATES, Count, resolve_count, warn_of_one
 from ..families import expand
 from ..losses import LOSSES
 from ..paired import GUARD, STRICT, check_guard
-from .base import LinearClassifier
+from .base import _InMemory
 from .guard import Setting, results
 from .multiclass import JOINT
 from .race import Race
-from .scoring import Scorer
 from .splits import heat_folds, make_splits
 from .training import Training
 
@@ -30,10 +29,19 @@ MS = (0.01, 0.05, 0.2)
 EXTRA = 9
 
 
-class _Search(LinearClassifier):
-    """The base class of the searches; subclasses only decide which settings are parameters."""
+@dataclass(kw_only=True, eq=False, repr=False)
+class _Search(_InMemory):
+    """The base class of the searches."""
 
-    ms: Any = (None,)
+    alphas: Any = ALPHAS
+    ks: Any = KS
+    cv: Any = None
+    scoring: Any = None
+    guard: float | None = None
+    refit: bool = True
+    max_iter: int = 150
+    tol: float = 1e-3
+    n_jobs: int | None = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Any:
         """Search, choose and refit on all rows.
@@ -64,7 +72,7 @@ class _Search(LinearClassifier):
         baselines, challengers = self._grid(losses, aggregates, alphas, len(training.classes) > 2)
         splits = self._splits(training, X, y, groups)
         options = self._make_options(dtype=np.float32, threads=self._threads(), certify=False)
-        race = Race(training, splits, options, self._scorer, self._guard,
+        race = Race(training, splits, options, None if self._by_rows else self.scoring, self._guard,
                     splits[0].units(training, groups), self.calibration)  # fmt: skip
         best = race.run(baselines, challengers)
         self._report(race, best)
@@ -152,11 +160,6 @@ class _Search(LinearClassifier):
             raise ValueError("n_jobs=0 has no meaning; give a number of threads, -1 for all cores, or None for one")
         return jobs if jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + jobs)
 
-    def _scorer(self, training: Training) -> Scorer | None:
-        if self._by_rows:
-            return None
-        return Scorer(self.scoring, self.calibration, training)
-
     def _report(self, race: Race, best: int) -> None:
         chosen = race.settings[best]
         self.cv_results_ = results(race.settings, race.scores())
@@ -195,6 +198,7 @@ def _check_grid(given: Any, name: str) -> list[Any]:
     return [value.item() if isinstance(value, np.generic) else value for value in values]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class AggregateLossClassifierCV(_Search):
     """:class:`AggregateLossClassifier` with alpha, k and, if requested, loss and aggregate chosen by cross-validation.
 
@@ -271,34 +275,11 @@ class AggregateLossClassifierCV(_Search):
     (True, 1)
     """
 
-    def __init__(
-        self,
-        *,
-        loss: str | Sequence[str] = "logistic",
-        aggregate: str | Sequence[str] = "close_decay",
-        alphas: Any = ALPHAS,
-        ks: Any = KS,
-        ms: Any = MS,
-        cv: Any = None,
-        scoring: Any = None,
-        guard: float | None = None,
-        refit: bool = True,
-        max_iter: int = 150,
-        tol: float = 1e-3,
-        solver: str = "path",
-        n_starts: int | None = None,
-        fit_intercept: bool = True,
-        penalize_intercept: bool = False,
-        class_weight: Any = None,
-        multiclass: str = "ovr",
-        calibration: str | None = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        keep(self, locals())
+    aggregate: str | Sequence[str] = "close_decay"
+    ms: Any = MS
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class CloseKClassifierCV(_Search):
     """Linear classifier that uses cross-validation to choose between logistic regression and close-k.
 
@@ -322,7 +303,7 @@ coef_, intercept_, classes_, n_iter_, support_
 
     Examples
     --------
-    A fifth of the positives lie on the wrong side, and the folds agree that close-k is better:
+    A fifth of the positives lie on the wrong side, so the search chooses close-k:
 
     >>> X = np.concatenate([np.linspace(-2, 0, 100), np.linspace(0, 2, 100), np.linspace(-4, -3, 25)])[:, None]
     >>> y = np.repeat(["no", "yes", "yes"], [100, 100, 25])
@@ -331,29 +312,6 @@ coef_, intercept_, classes_, n_iter_, support_
     ('close_decay', 0.88)
     """
 
-    aggregate = "close_decay"
-
-    def __init__(
-        self,
-        *,
-        alphas: Any = ALPHAS,
-        ks: Any = KS,
-        cv: Any = None,
-        scoring: Any = None,
-        guard: float | None = None,
-        refit: bool = True,
-        loss: str | Sequence[str] = "logistic",
-        max_iter: int = 150,
-        tol: float = 1e-3,
-        solver: str = "path",
-        n_starts: int | None = None,
-        fit_intercept: bool = True,
-        penalize_intercept: bool = False,
-        class_weight: Any = None,
-        multiclass: str = "top_two",
-        calibration: str | None = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        keep(self, locals())
+    aggregate: ClassVar[str] = "close_decay"
+    ms: ClassVar[tuple[None]] = (None,)
+    multiclass: str = "top_two"

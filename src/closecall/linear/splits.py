@@ -94,10 +94,10 @@ def first_of(groups: Any) -> Any:
 def strangers(pairs: list[Pair], y: Any, groups: Any, seed: int = 0) -> list[Pair]:
     """Return splits whose test rows share no group with the training rows.
 
-    If the model will be applied to new users, items or panel members, what it knows about existing ones must not count
-    as a gain. If the same groups in a column occur on both sides of a split, they are divided into :data:`CROSSED`
-    parts, stratified by class. The split is then replaced by several, each of which tests the rows of one part with a
-    model trained on the others.
+    A model for new users, items or panel members must not be preferred because it is accurate for existing ones. If the
+    same groups in a column occur on both sides of a split, they are divided into :data:`CROSSED` parts, stratified by
+    class. The split is then replaced by several, each of which tests the rows of one part with a model trained on the
+    others.
 
     Examples
     --------

@@ -221,14 +221,11 @@ def test_a_count_above_a_fold_is_all_of_it() -> None:
     model = AggregateLossClassifierCV(aggregate="atk", alphas=(1.0,), ks=(90, 20), cv=5, guard=0, max_iter=300).fit(
         X, y
     )
-    scores = {params["k"]: row for params, row in zip(model.cv_results_["params"], _rows(model), strict=True)}
+    found = np.stack([model.cv_results_[f"split{fold}_test_score"] for fold in range(5)], axis=1)
+    scores = {params["k"]: row for params, row in zip(model.cv_results_["params"], found, strict=True)}
     np.testing.assert_allclose(scores[90], scores[None], atol=0.051)  # 90 of 80 is all: `average`
     assert Setting("logistic", "trimmed", None, 1.0, m=90).within(80.0, 100.0).m == pytest.approx(0.9)
     assert Setting("logistic", "ranked_range", 95, 1.0, m=60).within(80.0, 100.0).m == 60
-
-
-def _rows(model: Any) -> np.ndarray:
-    return np.stack([model.cv_results_[f"split{fold}_test_score"] for fold in range(5)], axis=1)
 
 
 @pytest.mark.parametrize("cv", [None, 5, KFold(4), "pairs"])
@@ -290,11 +287,6 @@ def test_scores_of_probabilities(classes: int) -> None:
     assert -search.set_params(cv=folds_of(y)[:1]).fit(X, y).best_score_ < log_loss(y, prior)
 
 
-def test_scores_of_probabilities_need_a_calibration() -> None:
-    with pytest.raises(ValueError, match="set calibration="):
-        CloseKClassifierCV(scoring="neg_log_loss", **QUICK).fit(*plain())
-
-
 def heavy(samples: int = 4000) -> tuple[np.ndarray, np.ndarray]:
     """Columns with heavy tails; the label is a noisy threshold of their logarithms. Short runs do not converge."""
     rng = np.random.default_rng(0)
@@ -324,12 +316,6 @@ def test_a_choice_that_has_not_settled_says_so(monkeypatch: pytest.MonkeyPatch) 
     model = CloseKClassifierCV(alphas=(1e-3,), ks=(0.1,), guard=0, max_iter=30)
     with pytest.warns(ConvergenceWarning, match="stopped after .* its choice of examples has not settled"):
         model.fit(sparse.csr_matrix(X), y)
-
-
-def test_an_average_that_is_taken_is_certified() -> None:
-    model = CloseKClassifierCV(guard=1000, **QUICK).fit(*plain())
-    assert model.converged_
-    assert model.gap_.max() <= 1e-3
 
 
 def test_a_fit_that_ran_off_to_one_class_names_it() -> None:

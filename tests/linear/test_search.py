@@ -192,6 +192,7 @@ def test_large_data_takes_the_heat_on_a_part(monkeypatch: pytest.MonkeyPatch) ->
         ({"loss": ()}, "loss is empty"),
         ({"scoring": lambda model, X, y: np.nan}, "finite scores"),
         ({"cv": [([0, 1, 2, 50], [3, 500])]}, "beyond the 60 rows"),
+        ({"scoring": "neg_log_loss"}, "set calibration="),
         ({"n_jobs": 0}, "n_jobs=0"),
     ],
 )

@@ -34,7 +34,7 @@ from ..losses import get_loss
 from ..paired import Comparison, Gain, Units, apart, compare, over_folds, over_tests, paired
 from ..panel import disjoint, panel_of
 from .calibration import fit_calibrators
-from .fitting import Options, Parts, exact_intercepts, fit_models, scores_of
+from .fitting import Options, Parts, codes_of, exact_intercepts, fit_models, scores_of
 from .guard import MULTINOMIAL, Setting, order
 from .multiclass import JOINT
 from .scoring import Scorer
@@ -371,9 +371,8 @@ def hits(X: Array, codes: Array, coef: Array, intercept: Array) -> Array:
     right = np.empty((len(coef), len(codes)), dtype=bool)
     size = max(1, (1 << 22) // max(1, len(codes) * coef.shape[1]))
     for begin in range(0, len(coef), size):
-        scores = scores_of(X, coef[begin : begin + size], intercept[begin : begin + size])
-        found = (scores[:, :, 0] > 0).astype(int) if scores.shape[2] == 1 else scores.argmax(axis=2)
-        right[begin : begin + size] = found == codes
+        some = slice(begin, begin + size)
+        right[some] = codes_of(scores_of(X, coef[some], intercept[some])) == codes
     return right
 
 

@@ -62,7 +62,8 @@ class ClassScores(LossRows):
         own = scores[np.arange(len(scores)), self.codes]
         others, cold = scores, 1.0
         if not self.softmax:
-            others, cold = np.where(self.own > 0, -np.inf, scores), self._temperature(width)
+            # At this temperature, the softened maximum exceeds the true one by at most half the width.
+            others, cold = np.where(self.own > 0, -np.inf, scores), width / (2 * np.log(max(self.classes - 1, 2)))
         top = others.max(axis=1, keepdims=True)
         shares = np.exp((others - top) / cold)
         total = shares.sum(axis=1, keepdims=True)
@@ -73,10 +74,6 @@ class ClassScores(LossRows):
         losses, (pulls, points) = self.rounded.value(margins, width), self.rounded.pulls(margins, width)
         bends = self.rounded.bend(margins, width)
         return ClassView(losses, own <= top[:, 0], pulls, bends, margins, points, scores, shares, cold)
-
-    def _temperature(self, width: float) -> float:
-        """Return the temperature at which the softened maximum exceeds the true one by at most half the width."""
-        return width / (2 * np.log(max(self.classes - 1, 2)))
 
     def _by_class(self, view: ClassView) -> Array:
         """Return the derivatives (samples, classes) of the losses with respect to the scores."""

@@ -73,7 +73,7 @@ def test_each_fold_judges_what_the_other_folds_prefer(monkeypatch: pytest.Monkey
     rest = {0: (1, 2), 1: (0, 2), 2: (0, 1)}
 
     def right(place: int, fold: int) -> np.ndarray:
-        return run.right[int(place), fold] * run.judging[folds_of(y)[fold][1]]  # extreme rows do not judge
+        return run.right[int(place), fold] * run.judging[folds_of(y)[fold][1]]  # outliers are not used to evaluate
 
     def of_settings(place: int) -> tuple[float, ...]:  # the order in which equally good settings are preferred
         setting = run.settings[place]
@@ -181,7 +181,9 @@ def test_class_weights_train_and_do_not_score(class_weight: Any, weights: bool, 
         trained, tested = (None, None) if mass is None else (mass[train], mass[test])
         hand = LogisticRegression(C=1.0, class_weight=class_weight, tol=1e-6).fit(X[train], y[train], trained)
         found = METRICS[scoring](y[test], hand.predict(X[test]), sample_weight=tested)
-        assert model.cv_results_[f"split{fold}_test_score"][0] == pytest.approx(found, abs=0.025)  # float32: an example
+        assert model.cv_results_[f"split{fold}_test_score"][0] == pytest.approx(
+            found, abs=0.025
+        )  # one example, in float32
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

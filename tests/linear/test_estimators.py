@@ -28,7 +28,7 @@ from closecall import (
     CloseKClassifierCV,
 )
 
-#: Runs are short on purpose; test_answers.py tests that they warn.
+#: Runs are short on purpose; test_warnings.py tests their warnings.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 SMALL = {"alphas": (1.0,), "ks": (0.3,), "cv": 2, "max_iter": 9}

@@ -15,7 +15,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from closecall import AggregateLossClassifier, CloseKClassifier, CloseKClassifierCV, load_model
 
-#: Runs are short on purpose; test_answers.py tests that they warn.
+#: Runs are short on purpose; test_warnings.py tests their warnings.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 MODELS = [

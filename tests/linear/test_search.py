@@ -169,12 +169,12 @@ def test_large_data_takes_the_heat_on_a_part(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("closecall.linear.race.heat_rows", lambda *args: heat_rows(*args, limit=60))
     monkeypatch.setattr("closecall.linear.splits.HEAT_TESTS", 60)
     assert CloseKClassifierCV(ks=(0.4,)).fit(X, y).aggregate_ == "close_decay"
-    counts = CloseKClassifierCV(ks=(5, 50)).fit(X, y)  # k as numbers of examples, cut down for the part
+    counts = CloseKClassifierCV(ks=(5, 50)).fit(X, y)  # k as counts, reduced for the part
     close = counts.cv_results_["param_aggregate"] == "close_decay"
     ran = sorted(counts.cv_results_["n_folds"][close])[-3:]
     assert ran in ([0, 1, 5], [0, 5, 5])  # two finalists on one fold, and on all where they are as good
     assert counts.guard_report_["comparisons"][-1]["challenger"]["k"] in (5, 50)
-    assert counts.guard_report_["fresh_folds"] == 0  # the heat saw one fold: the others are as good as fresh
+    assert counts.guard_report_["fresh_folds"] == 0  # the heat used one fold; the others are as good as fresh ones
 
 
 @pytest.mark.parametrize(

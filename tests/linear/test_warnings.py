@@ -53,7 +53,7 @@ def test_a_short_run_of_sparse_rows_warns(aggregate: str) -> None:
 
 @pytest.mark.parametrize("multiclass", ["ovr", "softmax"])
 def test_masses_and_alpha_may_have_any_scale(multiclass: str) -> None:
-    """Masses and alpha times ten thousand are the same problem, and settling it must cost the same."""
+    """If masses and alpha are multiplied by ten thousand, the problem is the same and must not be harder to solve."""
     X, y = make_blobs(60, centers=3, n_features=8, cluster_std=6.0, random_state=0)
     light = AggregateLossClassifier(aggregate="atk", k=0.3, multiclass=multiclass, max_iter=100).fit(X, y)
     heavy = AggregateLossClassifier(aggregate="atk", k=0.3, multiclass=multiclass, max_iter=100, alpha=1e4)

@@ -233,7 +233,6 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 class _InMemory(LinearClassifier):
     """The parameters that all classifiers of this package share, and what their ``fit`` methods share."""
 
-    loss: Any = "logistic"
     max_iter: int
     tol: float
     solver: str = "path"

@@ -17,6 +17,7 @@ from .base import _InMemory
 class _OneSetting(_InMemory):
     """Base class of classifiers with fixed hyperparameters."""
 
+    loss: str = "logistic"
     k: Count = None
     alpha: float = 1.0
     max_iter: int = 1000

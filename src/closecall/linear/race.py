@@ -79,7 +79,7 @@ class Race:
             self.finals = min(self.folds, max(2, -(-FINAL_TESTS // len(self.tests[0]))))
         weight = self.training.weight
         self.outliers = outlying(self.training.X, weight) if self.guard > 0 else np.zeros(len(weight), dtype=bool)
-        # Rows of one group are in the same part of every split, so one arrangement serves all solves.
+        # Rows of one group are in the same part of every split, so all solutions share one arrangement of the rows.
         group, kinds = self.outliers.astype(int), [np.arange(2)]
         for split in self.splits:
             several = split.train.shape[1]
@@ -92,7 +92,7 @@ class Race:
                 np.array([np.bincount(self.training.codes, weight * mask[group], classes) for mask in each])
                 for each in (masks, inner)
             )
-            self.outliers &= (kept >= whole / 2 - 1e-9).all()  # otherwise they may be a class
+            self.outliers &= (kept >= whole / 2 - 1e-9).all()  # otherwise the outliers may be a class
             masks += inner
         self.judging = np.where(self.outliers, 0.0, weight)
         self.parts = Parts(group, np.array(masks), np.empty(0, dtype=int))

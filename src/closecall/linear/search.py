@@ -33,6 +33,7 @@ EXTRA = 9
 class _Search(_InMemory):
     """The base class of the searches."""
 
+    loss: str | Sequence[str] = "logistic"
     alphas: Any = ALPHAS
     ks: Any = KS
     cv: Any = None

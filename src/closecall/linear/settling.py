@@ -1,9 +1,9 @@
 """Certificates of joint problems: the losses of several classes, as evaluated by the solvers.
 
-With the top-two margin, the highest score among the other classes is also a maximum, with kinks. It is smoothed over
-the same width as the kinks of the loss: the weights of the other classes come from a softmax whose temperature is so
-low that no loss changes by more than half the width. Any such weights give a bound, because the loss is decreasing and
-the margin to a mean of the other scores is at least the margin to the largest of them.
+The top-two margin contains a maximum over the other classes, which has kinks. It is smoothed over the same width as the
+kinks of the loss: the weights of the other classes come from a softmax whose temperature is so low that no loss changes
+by more than half the width. Any such weights give a bound, because the loss is decreasing and the margin to a mean of
+the other scores is at least the margin to the largest of them.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ClassScores(LossRows):
                 heavy = np.flatnonzero(np.abs(factor) > 1e-14)
                 block = (self.rows[heavy] * factor[heavy, None]).T @ self.rows[heavy]
                 found[first, :, second], found[second, :, first] = block, block.T
-        if self.intercept == "free":  # a shift of all scores changes nothing, and a step makes none
+        if self.intercept == "free":  # a shift of all scores changes nothing, so no step should contain one
             found[:, -1, :, -1] += float(np.abs(held * view.pulls).sum()) / self.classes
         large = (held * (view.bends + view.pulls) + sizes * view.pulls**2)[:, None] * apart**2
         large += mixed[:, None] * view.shares

@@ -1,9 +1,9 @@
 """The training set in a canonical order, so that the same data give exactly the same model.
 
-The order of a sum changes its last digits, and a selection can turn these into a different model. Rows are therefore
-sorted by a hash of their values, equal rows are merged into one with the summed mass, and the data, not the names of
-the classes, decide which class is positive. The result then does not depend on the order of the rows, on the use of
-weights instead of copies, or on the coding of the labels.
+The order of summation changes the last digits of a sum, and a selection of examples can turn such a difference into a
+different model. Rows are therefore sorted by a hash of their values, and equal rows are merged into one with the summed
+mass. Which class is positive depends on the data, not on the names of the classes. The result then does not depend on
+the order of the rows, on the use of weights instead of copies, or on the coding of the labels.
 """
 
 from __future__ import annotations

@@ -27,20 +27,11 @@ class _OneSetting(_InMemory):
     warm_start: bool = False
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """Fit the classifier.
+        """Fit the classifier to X (samples, features), dense or sparse, and y (samples,), and return the classifier.
 
-        Parameters
-        ----------
-        X : array or sparse matrix (samples, features)
-            The columns are not scaled; put a StandardScaler before the classifier.
-        y : array (samples,)
-            Labels of any kind, with at least two classes.
-        sample_weight : array (samples,), optional
-            Masses: a weight of 2 is equivalent to two copies of a row, and a weight of 0 to leaving the row out.
-
-        Returns
-        -------
-        self
+        The labels may be of any kind. The columns are not scaled; put a StandardScaler before the classifier. A weight
+        of 2 in ``sample_weight`` (samples,) is equivalent to two copies of a row, and a weight of 0 to leaving the row
+        out.
         """
         problem = Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
         warn_of_one(self.aggregate, self.k)

@@ -89,21 +89,9 @@ def diagnose(
 ) -> Diagnosis:
     """Measure the paper's four difficult cases and compare close-k, or another aggregate, with logistic regression.
 
-    Parameters
-    ----------
-    X : array or sparse matrix (samples, features)
-        The columns are scaled to unit variance first, so their units do not matter.
-    y : array (samples,)
-    sample_weight : array (samples,), optional
-    aggregate : str
-        The aggregate to try instead of close-k, such as ``"trimmed"`` or ``"tilted(-2)"``.
-    k, m : int, float or None
-        The counts for that aggregate, if it uses them.
-
-    Returns
-    -------
-    Diagnosis
-        The result, which prints as a table of five lines.
+    The columns of X (samples, features), dense or sparse, are scaled to unit variance first, so their units do not
+    matter. ``aggregate`` is tried instead of close-k, for example ``"trimmed"`` or ``"tilted(-2)"``, with the counts k
+    and m if it uses them. The result prints as a table of five lines.
 
     Examples
     --------
@@ -157,12 +145,9 @@ def _findings(training: Training, losses: Array, margins: Array) -> tuple[Findin
     carried = float(pull[far].sum() / max(pull.sum(), 1e-300))
     mixed = float(mass[(margins <= 0) & ~far].sum())
     equal = 1 / len(training.classes)
+    balance = "the classes are balanced" if smallest > 0.7 * equal else "in the smallest class: the class sizes differ"
     if smallest < 0.4 * equal:
         balance = "the smallest class is rare; an average loss is dominated by the others"
-    else:
-        balance = (
-            "the classes are balanced" if smallest > 0.7 * equal else "in the smallest class: the class sizes differ"
-        )
     easiness = "of the examples are easy" if easy > 0.2 else "few examples are trivially easy"
     if easy > 0.5:
         easiness = "most examples are easy but still influence an average loss"

@@ -45,23 +45,15 @@ class _Search(_InMemory):
     n_jobs: int | None = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Any:
-        """Search, choose and refit on all rows.
+        """Choose a setting for X (samples, features), dense or sparse, and y (samples,), and fit it to all rows.
 
-        Parameters
-        ----------
-        X : array or sparse matrix (samples, features)
-            The columns are not scaled; put a StandardScaler before the classifier.
-        y : array (samples,)
-        sample_weight : array (samples,), optional
-            Masses, used in training and in scoring; ``class_weight`` is used in training only.
-        groups : array (samples,) or (samples, 2), optional
-            The groups for a ``cv`` that splits by groups; any other ``cv`` raises an error. The guard's standard errors
-            are computed over groups. Two columns are crossed groups: ``cv`` splits the first column, and each split is
-            divided further, so that its test rows belong to new groups of both kinds.
+        The columns are not scaled; put a StandardScaler before the classifier. ``sample_weight`` (samples,) is used in
+        training and in scoring, but ``class_weight`` in training only.
 
-        Returns
-        -------
-        self
+        ``groups``, of shape (samples,) or (samples, 2), are the groups for a ``cv`` that splits by groups; any other
+        ``cv`` raises an error. The guard's standard errors are computed over groups. Two columns are crossed groups:
+        ``cv`` splits the first column, and each split is divided further, so that its test rows belong to new groups of
+        both kinds.
         """
         losses, aggregates = _names(self.loss, LOSSES, "loss"), _names(self.aggregate, AGGREGATES, "aggregate")
         alphas = _check_grid(self.alphas, "alphas")

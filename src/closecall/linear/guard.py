@@ -84,13 +84,11 @@ def results(settings: Sequence[Setting], table: Array) -> dict[str, Any]:
     ran = (~np.isnan(table)).sum(axis=1)
     means, spread = np.full((2, len(table)), np.nan)
     means[ran > 0], spread[ran > 0] = np.nanmean(table[ran > 0], axis=1), np.nanstd(table[ran > 0], axis=1)
-    # The counts are numbers, with NaN for None.
-    kinds = {"loss": str, "aggregate": str, "k": float, "m": float, "alpha": float, "exact_intercept": bool,
-             "without_outliers": bool}  # fmt: skip
-    columns = {name: np.array([getattr(each, name) for each in settings], kind) for name, kind in kinds.items()}
+    names = ("loss", "aggregate", "k", "m", "alpha", "exact_intercept", "without_outliers")
+    kinds = {"k": float, "m": float}  # None becomes NaN
     return {
         "params": [dict(vars(setting)) for setting in settings],
-        **{f"param_{name}": column for name, column in columns.items()},
+        **{f"param_{name}": np.array([vars(each)[name] for each in settings], kinds.get(name)) for name in names},
         "param_multiclass": np.array([setting.multiclass or "" for setting in settings]),
         "n_folds": ran,
         "mean_test_score": means,

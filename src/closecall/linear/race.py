@@ -35,9 +35,8 @@ from ..paired import Comparison, Gain, Units, apart, compare, over_folds, over_t
 from ..panel import disjoint, panel_of
 from .calibration import fit_calibrators
 from .fitting import Options, Parts, codes_of, exact_intercepts, fit_models, scores_of
-from .guard import MULTINOMIAL, Setting, order
+from .guard import MULTINOMIAL, Scorer, Setting, order
 from .multiclass import JOINT
-from .scoring import Scorer
 from .splits import Splits, heat_folds, heat_rows, outlying
 from .training import Training
 

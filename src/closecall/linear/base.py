@@ -65,7 +65,7 @@ def has_probabilities(estimator: Any) -> bool:
     if getattr(estimator, "calibration", None) is None and own_form(estimator) is None:
         raise AttributeError(
             f"this {type(estimator).__name__} is not logistic regression and has no probabilities; set "
-            "calibration='sigmoid' or 'isotonic' to calibrate them out of fold, or use decision_function"
+            "calibration='sigmoid' or 'isotonic' to fit them on held-out folds, or use decision_function"
         )
     return True
 

@@ -17,7 +17,7 @@ from ..objective import Problem
 from .base import LinearClassifier
 from .training import Training
 
-#: What `average` of the softmax is called: scikit-learn's LogisticRegression with ``C = 1 / alpha``.
+#: The name of the `average` of the softmax, which is scikit-learn's LogisticRegression with ``C = 1 / alpha``.
 MULTINOMIAL = "multinomial logistic regression"
 
 

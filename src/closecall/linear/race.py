@@ -40,8 +40,8 @@ from .multiclass import JOINT
 from .splits import Splits, heat_folds, heat_rows, outlying
 from .training import Training
 
-FINAL_TESTS = 10_000
-FINALISTS = 2
+#: After the heat: how many test rows suffice, and how many settings of each kind continue.
+FINAL_TESTS, FINALISTS = 10_000, 2
 
 Pair = tuple[int, int]
 

@@ -240,7 +240,7 @@ class AggregateLossClassifierCV(_Search):
     n_jobs : int or None
         The number of threads of the solver; -1 means all cores.
     verbose : int
-        If above 0, the guard's reason is printed.
+        If above 0, the reason for the guard's decision is printed.
 
     Attributes
     ----------

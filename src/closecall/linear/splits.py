@@ -15,8 +15,10 @@ from .._names import Array
 from ..paired import Units, numbered, units_of
 from .training import Training
 
-FOLDS = 5  #: of a search without ``cv`` and of a calibration
-CROSSED = 3  #: parts of each kind of groups that the splits do not keep apart
+#: The number of folds of a search without ``cv`` and of a calibration.
+FOLDS = 5
+#: The number of parts into which :func:`strangers` divides groups.
+CROSSED = 3
 #: Training and test rows of the preliminary round of a search.
 HEAT_ROWS, HEAT_TESTS = 5000, 500
 #: The interquartile ranges above the upper quartile beyond which distances are those of outliers; see :func:`outlying`.

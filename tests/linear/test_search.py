@@ -59,6 +59,22 @@ def test_challengers_are_trained_and_evaluated_without_outliers() -> None:
     np.testing.assert_allclose(model.coef_, hand.fit(X[:300], y[:300]).coef_, rtol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_count_above_the_rows_without_outliers_is_all_of_them() -> None:
+    left_out = 0
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X, y = rng.normal(size=(100, 4)), np.arange(100) % 2
+        X[:, :3] += 0.8 * y[:, None]
+        outliers = rng.random((12, 4)) < 0.5
+        X, y = np.concatenate([X, np.where(outliers, 9.0, -9.0)]), np.append(y, outliers[:, :3].sum(axis=1) < 2)
+        model = AggregateLossClassifierCV(
+            aggregate="top", loss="squared_hinge", ks=(108,), alphas=(0.1, 1.0), guard=0.001, max_iter=40
+        ).fit(X, y)
+        left_out += model.best_params_["without_outliers"] and model.k_ == model.n_training_mass_ < 108
+    assert left_out > 0
+
+
 def test_a_class_of_outliers_is_kept() -> None:
     X, y = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) < 12
     X[y, 0] += 20

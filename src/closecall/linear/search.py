@@ -61,7 +61,7 @@ class _Search(_InMemory):
             warn_of_one(name, *np.atleast_1d(np.asarray(self.ks, dtype=object)))
         training = self._check_fit(X, y, sample_weight)
         self.classes_ = training.classes
-        self.n_training_mass_ = float(training.mass.sum())
+        self.n_training_mass_ = total = float(training.mass.sum())
         baselines, challengers = self._grid(losses, aggregates, alphas, len(training.classes) > 2)
         splits = self._splits(training, X, y, groups)
         options = self._make_options(dtype=np.float32, threads=self._threads(), certify=False)
@@ -76,7 +76,8 @@ class _Search(_InMemory):
                 training, folds = training.take(kept), replace(folds, group=folds.group[kept])
                 self.n_training_mass_ = float(training.mass.sum())
             self.multiclass_ = chosen.multiclass or self.multiclass
-            self.m_ = AGGREGATES[chosen.aggregate].counts(chosen.k, chosen.m, self.n_training_mass_)[1]
+            problem = chosen.within(self.n_training_mass_, total)
+            self.m_ = AGGREGATES[chosen.aggregate].counts(problem.k, problem.m, self.n_training_mass_)[1]
             options = replace(
                 options, multiclass=self.multiclass_, certify=True, extra_iter=EXTRA * self.max_iter,
                 settle=2 * self.max_iter,
@@ -84,7 +85,7 @@ class _Search(_InMemory):
                 dtype=np.float32 if training.X.shape[0] * training.X.shape[1] > 1 << 18 else None,
             )  # fmt: skip
             self._fit_setting(
-                training, chosen.problem, options, exact=chosen.exact_intercept,
+                training, problem, options, exact=chosen.exact_intercept,
                 name=f"{type(self).__name__}, {chosen}", splits=None if self._counted else folds,
             )  # fmt: skip
         if self.verbose:
@@ -215,7 +216,7 @@ class AggregateLossClassifierCV(_Search):
         The strengths of the L2 penalty to choose from.
     ks : sequence of int, float or None
         The values of k to choose from: counts or fractions of the training mass; a count that exceeds the mass of a
-        fold means all of it.
+        fold or of the rows without outliers means all of it.
     ms : sequence of int or float
         How many of the largest losses to leave out; used only by `trimmed` and `ranked_range`.
     cv : int, splitter, iterable of (train, test) or None

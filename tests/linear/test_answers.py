@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from closecall import AggregateLossClassifier, AggregateLossClassifierCV, CloseKClassifier, CloseKClassifierCV
 from closecall.linear import race
-from closecall.linear.guard import Setting
+from closecall.linear.fitting import within
 from closecall.objective import Problem
 from closecall.solvers import solve
 
@@ -225,8 +225,25 @@ def test_a_count_above_a_fold_is_all_of_it() -> None:
     found = np.stack([model.cv_results_[f"split{fold}_test_score"] for fold in range(5)], axis=1)
     scores = {params["k"]: row for params, row in zip(model.cv_results_["params"], found, strict=True)}
     np.testing.assert_allclose(scores[90], scores[None], atol=0.051)  # 90 of 80 is all: `average`
-    assert Setting("logistic", "trimmed", None, 1.0, m=90).within(80.0, 100.0).m == pytest.approx(0.9)
-    assert Setting("logistic", "ranked_range", 95, 1.0, m=60).within(80.0, 100.0).m == 60
+    assert within(Problem("logistic", "trimmed", m=90), 80.0, 100.0).m == pytest.approx(0.9)
+    assert within(Problem("logistic", "ranked_range", 95, m=60), 80.0, 100.0).m == 60
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    ("aggregate", "counts", "shares"),
+    [
+        ("close", {"k": 95}, {"k": None}),
+        ("top", {"k": 95}, {"k": None}),
+        ("trimmed", {"m": 85}, {"m": 0.85}),
+        ("ranked_range", {"k": 0.9, "m": 75}, {"k": 0.9, "m": 0.75}),
+    ],
+)
+def test_a_count_above_a_fold_of_the_calibration(aggregate: str, counts: Any, shares: Any) -> None:
+    """Each fold of the calibration trains on 80 of 100 rows; these counts are too large for a fold only."""
+    settings: dict[str, Any] = {"aggregate": aggregate, "calibration": "sigmoid", "random_state": 0, "max_iter": 60}
+    one, two = (AggregateLossClassifier(**settings, **each).fit(*plain(100)) for each in (counts, shares))
+    np.testing.assert_array_equal(one.calibrators_, two.calibrators_)
 
 
 @pytest.mark.parametrize("cv", [None, 5, KFold(4), "pairs"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -43,21 +42,6 @@ class Setting:
     @property
     def problem(self) -> Problem:
         return Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
-
-    def within(self, mass: float, whole: float) -> Problem:
-        """Return the problem on part of the mass: a k above this mass becomes None, and too large an m is scaled down.
-
-        Examples
-        --------
-        >>> Setting("logistic", "close", 330, 1.0).within(320.0, 400.0).k is None
-        True
-        """
-        k, m = self.k, self.m
-        if isinstance(k, Integral) and k > mass:
-            k = None
-        if isinstance(m, Integral) and m >= get_aggregate(self.aggregate).counts(k, None, mass)[0]:
-            m = min(1.0, int(m) / whole)
-        return Problem(self.loss, self.aggregate, k, self.alpha, m)
 
     @property
     def kind(self) -> str:

@@ -34,7 +34,7 @@ from ..losses import get_loss
 from ..paired import Comparison, Gain, Units, apart, compare, over_folds, over_tests, paired
 from ..panel import disjoint, panel_of
 from .calibration import fit_calibrators
-from .fitting import Options, Parts, codes_of, exact_intercepts, fit_models, scores_of
+from .fitting import Options, Parts, codes_of, exact_intercepts, fit_models, scores_of, within
 from .guard import MULTINOMIAL, Scorer, Setting, order
 from .multiclass import JOINT
 from .splits import Splits, heat_folds, heat_rows, outlying
@@ -176,7 +176,9 @@ class Race:
                 self._fit([pair for pair in pairs if self.settings[pair[0]].alpha == alpha], form, rough)
             return
         total, masses = float(self.training.mass.sum()), self.masses[self._parts(pairs).fold_of]
-        problems = [self.settings[place].within(mass, total) for (place, _), mass in zip(pairs, masses, strict=True)]
+        problems = [
+            within(self.settings[place].problem, mass, total) for (place, _), mass in zip(pairs, masses, strict=True)
+        ]
         options = replace(self.options, init=self._starts(pairs), hint=True, multiclass=form)
         options = replace(options, n_starts=1, rough=True) if rough else options
         found = fit_models(self.training, problems, options, parts=self._parts(pairs))

@@ -15,6 +15,7 @@ from ..families import expand
 from ..losses import LOSSES
 from ..paired import GUARD, STRICT, check_guard
 from .base import _InMemory
+from .fitting import within
 from .guard import Setting, results
 from .multiclass import JOINT
 from .race import Race
@@ -76,7 +77,7 @@ class _Search(_InMemory):
                 training, folds = training.take(kept), replace(folds, group=folds.group[kept])
                 self.n_training_mass_ = float(training.mass.sum())
             self.multiclass_ = chosen.multiclass or self.multiclass
-            problem = chosen.within(self.n_training_mass_, total)
+            problem = within(chosen.problem, self.n_training_mass_, total)
             self.m_ = AGGREGATES[chosen.aggregate].counts(problem.k, problem.m, self.n_training_mass_)[1]
             options = replace(
                 options, multiclass=self.multiclass_, certify=True, extra_iter=EXTRA * self.max_iter,

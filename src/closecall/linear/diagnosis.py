@@ -40,25 +40,13 @@ class Finding:
 class Diagnosis:
     """The result of :func:`diagnose`.
 
-    Parameters
-    ----------
-    imbalance : Finding
-        The share of the smallest class.
-    easy : Finding
-        The share of examples with almost no loss.
-    outliers : Finding
-        The influence of examples far on the wrong side: their share in the sum of all absolute margins.
-    ambiguity : Finding
-        The error of close-k without the outliers, which measures the overlap near the boundary.
-    gain : float
-        The cross-validated accuracy of close-k with k = 0.1, or of the aggregate tried instead, minus the accuracy of
-        logistic regression. Neither is tuned.
-    standard_error : float
-        The standard error of the gain, paired by examples.
-    likely_to_help : bool
-        Whether the gain exceeds 1.5 standard errors.
-    tried : str
-        The aggregate that was tried.
+    ``imbalance`` is the share of the smallest class, and ``easy`` is the share of examples with almost no loss.
+    ``outliers`` is the share of the examples far on the wrong side in the sum of all absolute margins. ``ambiguity`` is
+    the error of close-k without the outliers, which measures the overlap near the boundary.
+
+    ``gain`` is the cross-validated accuracy of close-k with k = 0.1, or of the aggregate ``tried`` instead, minus the
+    accuracy of logistic regression; neither is tuned. ``standard_error`` is paired by examples, and ``likely_to_help``
+    states whether the gain exceeds 1.5 standard errors.
     """
 
     imbalance: Finding

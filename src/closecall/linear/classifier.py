@@ -175,9 +175,7 @@ class CloseKClassifier(_OneSetting):
     k : int, float or None
         How many examples to use at the end of training: a count, a fraction in (0, 1] of the training mass, or None for
         all.
-    alpha : float
-        The strength of the L2 penalty, >= 0.
-    loss, max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, exact_intercept, class_weight, \
+    alpha, loss, max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, exact_intercept, class_weight, \
 multiclass, calibration, init, warm_start, random_state, verbose
         The same as in :class:`AggregateLossClassifier`.
 

@@ -282,12 +282,8 @@ class CloseKClassifierCV(_Search):
 
     Parameters
     ----------
-    alphas : sequence of float
-        The strengths of the L2 penalty to choose from.
-    ks : sequence of int, float or None
-        The values of k to choose from: counts or fractions of the training mass.
-    cv, scoring, guard, refit, loss, max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, class_weight, \
-multiclass, calibration, n_jobs, random_state, verbose
+    alphas, ks, cv, scoring, guard, refit, loss, max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, \
+class_weight, multiclass, calibration, n_jobs, random_state, verbose
         The same as in :class:`AggregateLossClassifierCV`.
 
     Attributes

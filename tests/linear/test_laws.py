@@ -20,7 +20,7 @@ from closecall.linear.splits import heat_rows, make_splits
 from closecall.linear.training import Training, arrange, check_training, row_hashes
 from reproduction.protocol import load_dataset
 
-#: Runs are short on purpose; test_answers.py tests that they warn.
+#: Runs are short on purpose; test_warnings.py tests their warnings.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 QUICK = {"max_iter": 45, "tol": 1e-2}

@@ -15,7 +15,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from closecall import AggregateLossClassifier, CloseKClassifier, CloseKClassifierCV, load_model
 
-#: Runs are short on purpose; test_answers.py tests that they warn.
+#: Runs are short on purpose; test_warnings.py tests their warnings.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 MODELS = [
@@ -29,6 +29,17 @@ MODELS = [
 def data(classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
     X, y = make_blobs(90, centers=classes, cluster_std=4, random_state=0)
     return X, np.array(["a", "b", "c"], dtype=object)[y]
+
+
+@pytest.fixture
+def model() -> CloseKClassifier:
+    return CloseKClassifier(max_iter=60).fit(*data())
+
+
+@pytest.fixture
+def path(model: CloseKClassifier, tmp_path: Path) -> Path:
+    model.save(tmp_path / "model.npz")
+    return tmp_path / "model.npz"
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
@@ -47,10 +58,8 @@ def test_a_model_comes_back_whole(model: Any, classes: int, tmp_path: Path) -> N
         assert repr(again.guard_report_) == repr(model.guard_report_)  # NaN does not equal itself
 
 
-def test_a_new_process_predicts_the_same(tmp_path: Path) -> None:
-    X, y = data()
-    model = CloseKClassifier().fit(X, y)
-    model.save(tmp_path / "model.npz")
+def test_a_new_process_predicts_the_same(model: CloseKClassifier, path: Path, tmp_path: Path) -> None:
+    X, _ = data()
     np.save(tmp_path / "X.npy", X)
     code = (
         "import sys, json, numpy as np, closecall; folder = sys.argv[1]; "
@@ -64,27 +73,19 @@ def test_a_new_process_predicts_the_same(tmp_path: Path) -> None:
 def test_feature_names_come_back(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas", reason="feature names come from pandas: pip install pandas")
     X, y = data()
-    model = CloseKClassifier(max_iter=60).fit(pandas.DataFrame(X, columns=["one", "two"]), y)
-    model.save(tmp_path / "m.npz")
+    CloseKClassifier(max_iter=60).fit(pandas.DataFrame(X, columns=["one", "two"]), y).save(tmp_path / "m.npz")
     assert load_model(tmp_path / "m.npz").feature_names_in_.tolist() == ["one", "two"]
 
 
 @pytest.mark.parametrize("kept", [0, 10, 0.3, 0.9, -1])
-def test_a_truncated_file_says_so(kept: float, tmp_path: Path) -> None:
-    X, y = data()
-    path = tmp_path / "model.npz"
-    CloseKClassifier(max_iter=60).fit(X, y).save(path)
+def test_a_truncated_file_says_so(kept: float, path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[: int(kept * len(whole)) if 0 < kept < 1 else int(kept)])
     with pytest.raises(ValueError, match="save it again"):
         load_model(path)
 
 
-def test_every_flipped_byte_is_noticed_or_harmless(tmp_path: Path) -> None:
-    X, y = data()
-    path = tmp_path / "model.npz"
-    model = CloseKClassifier(max_iter=60).fit(X, y)
-    model.save(path)
+def test_every_flipped_byte_is_noticed_or_harmless(model: CloseKClassifier, path: Path) -> None:
     whole = path.read_bytes()
     noticed = 0
     for place in range(0, len(whole), 37):
@@ -101,19 +102,11 @@ def test_every_flipped_byte_is_noticed_or_harmless(tmp_path: Path) -> None:
     assert noticed > 20
 
 
-def rewrite(path: Path, change: Any) -> None:
+def test_changed_coefficients_are_noticed(path: Path) -> None:
     with np.load(path) as archive:
-        content = {name: archive[name] for name in archive.files}
-    change(content)
-    with path.open("wb") as file:
-        np.savez(file, **content)
-
-
-def test_changed_coefficients_are_noticed(tmp_path: Path) -> None:
-    X, y = data()
-    path = tmp_path / "model.npz"
-    CloseKClassifier(max_iter=60).fit(X, y).save(path)
-    rewrite(path, lambda content: content["fitted.coef_"].__imul__(2))
+        content = dict(archive)
+    content["fitted.coef_"] *= 2
+    np.savez(path, **content)
     with pytest.raises(ValueError, match="checksum does not match"):
         load_model(path)
 
@@ -125,8 +118,7 @@ class Bomb:
 
 def test_a_pickle_inside_is_not_executed(tmp_path: Path) -> None:
     path = tmp_path / "model.npz"
-    with path.open("wb") as file:
-        np.savez(file, header=np.array([Bomb()], dtype=object), checksum=np.zeros(32, np.uint8))
+    np.savez(path, header=np.array([Bomb()], dtype=object), checksum=np.zeros(32, np.uint8))
     with pytest.raises(ValueError, match="not a complete saved model"):
         load_model(path)
     path.write_bytes(pickle.dumps(Bomb()))
@@ -135,27 +127,20 @@ def test_a_pickle_inside_is_not_executed(tmp_path: Path) -> None:
     assert not Path("/tmp/closecall-bomb-went-off").exists()
 
 
-def test_other_archives_versions_and_classes(tmp_path: Path) -> None:
-    X, y = data()
-    path = tmp_path / "model.npz"
+def test_other_archives_versions_and_classes(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="contains a model of the class CloseKClassifier; load it with"):
+        AggregateLossClassifier.load(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("readme.txt", "hello")
     with pytest.raises(ValueError, match=r"damaged|not a complete"):
         load_model(path)
     with pytest.raises(FileNotFoundError):
         load_model(tmp_path / "nowhere.npz")
-    AggregateLossClassifier().fit(X, y).save(path)
-    with pytest.raises(ValueError, match="holds a AggregateLossClassifier; load it with"):
-        CloseKClassifier.load(path)
-
-
-def test_a_newer_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = data()
     monkeypatch.setattr("closecall.linear.persistence.VERSION", 2)
-    CloseKClassifier(max_iter=60).fit(X, y).save(tmp_path / "model.npz")
+    CloseKClassifier(max_iter=60).fit(*data()).save(path)
     monkeypatch.undo()
     with pytest.raises(ValueError, match=r"version 2; this release reads .* version 1"):
-        load_model(tmp_path / "model.npz")
+        load_model(path)
 
 
 def test_an_object_parameter_is_left_out_with_a_warning(tmp_path: Path) -> None:
@@ -166,17 +151,16 @@ def test_an_object_parameter_is_left_out_with_a_warning(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load_model(tmp_path / "model.npz").predict(X), model.predict(X))
 
 
-def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = data()
-    model = CloseKClassifier(max_iter=60).fit(X, y)
-    model.save(tmp_path / "model.npz")
-    before = (tmp_path / "model.npz").read_bytes()
+def test_a_failed_save_leaves_the_old_file(
+    model: CloseKClassifier, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = path.read_bytes()
 
     def full(*args: Any, **kwargs: Any) -> None:
         raise OSError("no space left")
 
     monkeypatch.setattr(np, "savez_compressed", full)
     with pytest.raises(OSError, match="no space"):
-        model.save(tmp_path / "model.npz")
-    assert [path.name for path in tmp_path.iterdir()] == ["model.npz"]
-    assert (tmp_path / "model.npz").read_bytes() == before
+        model.save(path)
+    assert [each.name for each in path.parent.iterdir()] == ["model.npz"]
+    assert path.read_bytes() == before

@@ -43,22 +43,17 @@ def test_a_fit_is_converged_or_warns(aggregate: str, classes: str) -> None:
         assert model.converged_
 
 
-def far_from_settled() -> tuple[np.ndarray, np.ndarray]:
-    """Sparse rows, for which ramps are not narrowed."""
-    X, y = plain()
-    return sparse.csr_matrix(X), y
-
-
 @pytest.mark.parametrize("aggregate", ["close_decay", "close", "trimmed"])
 def test_a_short_run_of_sparse_rows_warns(aggregate: str) -> None:
     settings = {"aggregate": aggregate, "k": None if aggregate == "trimmed" else 0.2, "m": 0.1}
-    _, short = fit(AggregateLossClassifier(max_iter=6, **settings), *far_from_settled())
+    X, y = plain()
+    _, short = fit(AggregateLossClassifier(max_iter=6, **settings), sparse.csr_matrix(X), y)
     assert "Increase max_iter (now 6)" in short[0]
 
 
 @pytest.mark.parametrize("multiclass", ["ovr", "softmax"])
 def test_masses_and_alpha_may_have_any_scale(multiclass: str) -> None:
-    """Masses and alpha times ten thousand are the same problem, and settling it must cost the same."""
+    """If masses and alpha are multiplied by ten thousand, the problem is the same and must not be harder to solve."""
     X, y = make_blobs(60, centers=3, n_features=8, cluster_std=6.0, random_state=0)
     light = AggregateLossClassifier(aggregate="atk", k=0.3, multiclass=multiclass, max_iter=100).fit(X, y)
     heavy = AggregateLossClassifier(aggregate="atk", k=0.3, multiclass=multiclass, max_iter=100, alpha=1e4)
@@ -69,10 +64,10 @@ def test_masses_and_alpha_may_have_any_scale(multiclass: str) -> None:
 
 
 def test_a_larger_tol_accepts() -> None:
-    X, y = far_from_settled()
-    model, told = fit(CloseKClassifier(max_iter=6), X, y)
+    X, y = plain()
+    model, told = fit(CloseKClassifier(max_iter=6), sparse.csr_matrix(X), y)
     assert "loosen tol" in told[0]
-    assert not fit(CloseKClassifier(max_iter=6, tol=float(model.gap_.max())), X, y)[1]
+    assert not fit(CloseKClassifier(max_iter=6, tol=float(model.gap_.max())), sparse.csr_matrix(X), y)[1]
 
 
 def test_nothing_is_certified_without_a_penalty() -> None:

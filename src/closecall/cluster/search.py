@@ -17,7 +17,7 @@ from .._names import Array, keep, lookup
 from ..aggregates import get_aggregate
 from ..linear import CloseKClassifierCV
 from ..linear.calibration import fit_calibrators
-from ..linear.fitting import MULTICLASS, scores_of
+from ..linear.fitting import MULTICLASS, scores_of, within
 from ..linear.guard import Setting, order
 from ..linear.race import FINAL_TESTS
 from ..linear.search import ALPHAS, KS
@@ -186,7 +186,7 @@ random_state
         for fold in range(used):
             some, block = dealt.outside(survey, frame, fold)
             for setting in contenders:
-                problem = setting.within(total_mass(some, frame), self.n_training_mass_)
+                problem = within(setting.problem, total_mass(some, frame), self.n_training_mass_)
                 works += tasks(some, frame, problem, labels, self._options, block, fold=(fold, folds))
         ends = Together(passes, frame).run(works)
         to_models(frame, ends, self.tol, passes.number)  # raises if a solution is not finite

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -32,16 +32,9 @@ from .training import Training, check_training
 class OptimalityGap:
     """Training errors compared with a lower bound that holds for every linear classifier.
 
-    Parameters
-    ----------
-    errors : float
-        The mass that this classifier misclassifies.
-    lower_bound : float
-        A lower bound on the mass that any linear classifier misclassifies.
-    gap : float
-        The difference.
-    proven : bool
-        Whether it is proven that some linear classifier attains ``lower_bound``.
+    ``errors`` is the mass that this classifier misclassifies, ``lower_bound`` is a lower bound on the mass that any
+    linear classifier misclassifies, and ``gap`` is the difference. ``proven`` is true if it is proven that some linear
+    classifier attains the bound.
     """
 
     errors: float
@@ -72,7 +65,7 @@ def has_probabilities(estimator: Any) -> bool:
     if getattr(estimator, "calibration", None) is None and own_form(estimator) is None:
         raise AttributeError(
             f"this {type(estimator).__name__} is not logistic regression and has no probabilities; set "
-            "calibration='sigmoid' or 'isotonic' to calibrate them out of fold, or use decision_function"
+            "calibration='sigmoid' or 'isotonic' to fit them on held-out folds, or use decision_function"
         )
     return True
 
@@ -92,63 +85,16 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_: Array
     calibrators_: list[Array]
 
-    if TYPE_CHECKING:  # each __init__ stores its parameters under their own names
-
-        def __getattr__(self, name: str) -> Any: ...
-
-    def _check_fit(self, X: Any, y: Any, sample_weight: Any) -> Training:
-        check_random_state(self.random_state)
-        if self.calibration is not None:
-            lookup(CALIBRATIONS, self.calibration, "calibration")
-        return check_training(self, X, y, sample_weight, self.class_weight)
-
-    def _make_options(self, **more: Any) -> Options:
-        return Options(
-            self.max_iter, self.tol, bool(self.fit_intercept), bool(self.penalize_intercept),
-            **{"multiclass": self.multiclass, "solver": self.solver, "n_starts": self.n_starts} | more,
-        )  # fmt: skip
-
-    def _fit_setting(
-        self, training: Training, problem: Problem, options: Options, *, exact: bool, name: str,
-        splits: Splits | None = None,
-    ) -> None:  # fmt: skip
-        """Fit one setting on all rows, set the fitted attributes, and warn if the fit has no certificate.
-
-        ``exact`` requests an exact intercept; ``splits`` contains the folds of the calibration.
-        """
-        models = fit_models(training, [problem], options)
-        coef, intercept, kind = models.coef[0], models.intercept[0], training.X.dtype
-        if exact:
-            intercept = exact_intercepts(training, models.coef, options)[0]
-        self.classes_, self.coef_, self.intercept_ = training.classes, coef.astype(kind), intercept.astype(kind)
-        self.n_iter_, self.gap_, self.converged_ = models.n_iter[0], models.gap[0], bool(models.converged[0].all())
-        self.k_ = get_aggregate(problem.aggregate).counts(problem.k, problem.m, float(training.mass.sum()))[0]
-        self.support_ = close_calls(training, coef, intercept, problem, options.multiclass)
-        if self.calibration is not None:
-            self.calibrators_ = calibrate(
-                self.calibration, training, problem, options,
-                exact=exact, random_state=self.random_state, splits=splits,
-            )  # fmt: skip
-        warn_of_fit(name, problem, models, options, training, self.support_)
-
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self, "coef_")
         with np.errstate(over="ignore", invalid="ignore"):  # the sum that detects NaN may overflow
             return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
     def decision_function(self, X: Any) -> Array:
-        """Return the scores of the rows.
+        """Return the scores of the rows: (samples,) for two classes, otherwise (samples, classes).
 
         With two classes, a positive score predicts ``classes_[1]``; with more, the class with the largest score is
         predicted.
-
-        Parameters
-        ----------
-        X : array or sparse matrix (samples, features)
-
-        Returns
-        -------
-        scores : array (samples,) for two classes, else (samples, classes)
         """
         scores = self._scores(self._checked(X))
         return scores[:, 0] if len(self.classes_) == 2 else scores
@@ -210,21 +156,10 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return distances.min(axis=1)
 
     def optimality_gap(self, X: Any, y: Any, sample_weight: Any = None, *, time_limit: float = 60.0) -> OptimalityGap:
-        """Return the errors on (X, y) and a proven lower bound for all linear classifiers.
+        """Return the errors on X (samples, features) with labels y and a proven lower bound for all linear classifiers.
 
-        This works only for two classes and is practical only for small problems.
-
-        Parameters
-        ----------
-        X : array or sparse matrix (samples, features)
-        y : array (samples,)
-        sample_weight : array (samples,), optional
-        time_limit : float
-            The number of seconds after which the best bound found so far is returned.
-
-        Returns
-        -------
-        OptimalityGap
+        This method needs two classes and is practical only for small problems. After ``time_limit`` seconds, it returns
+        the best bound found so far.
 
         Examples
         --------
@@ -239,7 +174,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y = np.asarray(y)
         strange = np.setdiff1d(y, self.classes_)
         if strange.size:
-            raise ValueError(f"y contains labels the model does not know: {strange[:5].tolist()}")
+            raise ValueError(f"y contains labels that are not classes of the model: {strange[:5].tolist()}")
         mass = np.ones(len(y)) if sample_weight is None else check_mass(sample_weight, len(y))
         labels = np.where(y == self.classes_[1], 1, -1)
         best = minimum_errors(self._checked(X), labels, mass, time_limit=time_limit, start=self.coef_)
@@ -292,3 +227,55 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class _InMemory(LinearClassifier):
+    """The parameters that all classifiers of this package share, and what their ``fit`` methods share."""
+
+    max_iter: int
+    tol: float
+    solver: str = "path"
+    n_starts: int | None = None
+    fit_intercept: bool = True
+    penalize_intercept: bool = False
+    class_weight: Any = None
+    multiclass: str = "ovr"
+    calibration: str | None = None
+    random_state: Any = None
+    verbose: int = 0
+
+    def _check_fit(self, X: Any, y: Any, sample_weight: Any) -> Training:
+        check_random_state(self.random_state)
+        if self.calibration is not None:
+            lookup(CALIBRATIONS, self.calibration, "calibration")
+        return check_training(self, X, y, sample_weight, self.class_weight)
+
+    def _make_options(self, **more: Any) -> Options:
+        return Options(
+            self.max_iter, self.tol, bool(self.fit_intercept), bool(self.penalize_intercept),
+            **{"multiclass": self.multiclass, "solver": self.solver, "n_starts": self.n_starts} | more,
+        )  # fmt: skip
+
+    def _fit_setting(
+        self, training: Training, problem: Problem, options: Options, *, exact: bool, name: str,
+        splits: Splits | None = None,
+    ) -> None:  # fmt: skip
+        """Fit one setting on all rows, set the fitted attributes, and warn if the fit has no certificate.
+
+        ``exact`` requests an exact intercept; ``splits`` contains the folds of the calibration.
+        """
+        models = fit_models(training, [problem], options)
+        coef, intercept, kind = models.coef[0], models.intercept[0], training.X.dtype
+        if exact:
+            intercept = exact_intercepts(training, models.coef, options)[0]
+        self.classes_, self.coef_, self.intercept_ = training.classes, coef.astype(kind), intercept.astype(kind)
+        self.n_iter_, self.gap_, self.converged_ = models.n_iter[0], models.gap[0], bool(models.converged[0].all())
+        self.k_ = get_aggregate(problem.aggregate).counts(problem.k, problem.m, float(training.mass.sum()))[0]
+        self.support_ = close_calls(training, coef, intercept, problem, options.multiclass)
+        if self.calibration is not None:
+            self.calibrators_ = calibrate(
+                self.calibration, training, problem, options,
+                exact=exact, random_state=self.random_state, splits=splits,
+            )  # fmt: skip
+        warn_of_fit(name, problem, models, options, training, self.support_)

@@ -18,7 +18,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from .._names import Array
 from ..objective import Problem
-from .fitting import Options, Parts, exact_intercepts, fit_models, scores_of
+from .fitting import Options, Parts, exact_intercepts, fit_models, scores_of, within
 from .splits import FOLDS, Splits
 from .training import Training
 
@@ -102,9 +102,11 @@ def calibrate(
             group[held] = fold
         test = np.eye(splitter.n_splits, dtype=bool)
         splits = Splits(group, ~test, test)
-    folds = len(splits)
+    folds, total = len(splits), float(training.mass.sum())
     parts = Parts(splits.group, splits.train, np.arange(folds))
-    models = fit_models(training, [problem] * folds, options, parts=parts)
+    masses = [float(training.mass[train[splits.group]].sum()) for train in splits.train]
+    problems = [within(problem, mass, total) for mass in masses]
+    models = fit_models(training, problems, options, parts=parts)
     intercept = exact_intercepts(training, models.coef, options, parts=parts) if exact else models.intercept
     scores = np.full((len(training.codes), models.coef.shape[1]), np.nan)
     for fold in range(folds):

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from .._names import Array, keep
+from .._names import Array
 from ..aggregates import Count, get_aggregate, warn_of_one
 from ..objective import Problem
-from .base import LinearClassifier
+from .base import _InMemory
 
 
-class _OneSetting(LinearClassifier):
-    """Base class of classifiers with fixed hyperparameters; subclasses only decide which settings are parameters."""
+@dataclass(kw_only=True, eq=False, repr=False)
+class _OneSetting(_InMemory):
+    """Base class of classifiers with fixed hyperparameters."""
+
+    loss: str = "logistic"
+    k: Count = None
+    alpha: float = 1.0
+    max_iter: int = 1000
+    tol: float = 1e-4
+    exact_intercept: bool = False
+    init: Any = "least_squares"
+    warm_start: bool = False
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """Fit the classifier.
+        """Fit the classifier to X (samples, features), dense or sparse, and y (samples,), and return the classifier.
 
-        Parameters
-        ----------
-        X : array or sparse matrix (samples, features)
-            The columns are not scaled; put a StandardScaler before the classifier.
-        y : array (samples,)
-            Labels of any kind, with at least two classes.
-        sample_weight : array (samples,), optional
-            Masses: a weight of 2 is equivalent to two copies of a row, and a weight of 0 to leaving the row out.
-
-        Returns
-        -------
-        self
+        The labels may be of any kind. The columns are not scaled; put a StandardScaler before the classifier. A weight
+        of 2 in ``sample_weight`` (samples,) is equivalent to two copies of a row, and a weight of 0 to leaving the row
+        out.
         """
         problem = Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
         warn_of_one(self.aggregate, self.k)
@@ -65,6 +67,7 @@ def _check_init(init: Any, rows: int, features: int) -> tuple[Array, Array]:
     return coef, intercept
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class AggregateLossClassifier(_OneSetting):
     """Linear classifier that minimises any aggregate of any individual loss.
 
@@ -156,32 +159,11 @@ class AggregateLossClassifier(_OneSetting):
     (20.0, 20, True)
     """
 
-    def __init__(
-        self,
-        *,
-        loss: str = "logistic",
-        aggregate: str = "average",
-        k: Count = None,
-        alpha: float = 1.0,
-        m: Count = None,
-        max_iter: int = 1000,
-        tol: float = 1e-4,
-        solver: str = "path",
-        n_starts: int | None = None,
-        fit_intercept: bool = True,
-        penalize_intercept: bool = False,
-        exact_intercept: bool = False,
-        class_weight: Any = None,
-        multiclass: str = "ovr",
-        calibration: str | None = None,
-        init: Any = "least_squares",
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        keep(self, locals())
+    aggregate: str = "average"
+    m: Count = None
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class CloseKClassifier(_OneSetting):
     """Linear classifier that minimises the close-k loss: it learns from the examples nearest the decision boundary.
 
@@ -193,9 +175,7 @@ class CloseKClassifier(_OneSetting):
     k : int, float or None
         How many examples to use at the end of training: a count, a fraction in (0, 1] of the training mass, or None for
         all.
-    alpha : float
-        The strength of the L2 penalty, >= 0.
-    loss, max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, exact_intercept, class_weight, \
+    alpha, loss, max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, exact_intercept, class_weight, \
 multiclass, calibration, init, warm_start, random_state, verbose
         The same as in :class:`AggregateLossClassifier`.
 
@@ -215,28 +195,8 @@ multiclass, calibration, init, warm_start, random_state, verbose
     (0.66, 0.98)
     """
 
-    aggregate = "close_decay"
-    m = None
-
-    def __init__(
-        self,
-        *,
-        k: Count = 0.1,
-        alpha: float = 1.0,
-        loss: str = "logistic",
-        max_iter: int = 300,
-        tol: float = 1e-4,
-        solver: str = "path",
-        n_starts: int | None = None,
-        fit_intercept: bool = True,
-        penalize_intercept: bool = False,
-        exact_intercept: bool = False,
-        class_weight: Any = None,
-        multiclass: str = "top_two",
-        calibration: str | None = None,
-        init: Any = "least_squares",
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        keep(self, locals())
+    aggregate: ClassVar[str] = "close_decay"
+    m: ClassVar[None] = None
+    k: Count = 0.1
+    max_iter: int = 300
+    multiclass: str = "top_two"

@@ -40,25 +40,13 @@ class Finding:
 class Diagnosis:
     """The result of :func:`diagnose`.
 
-    Parameters
-    ----------
-    imbalance : Finding
-        The share of the smallest class.
-    easy : Finding
-        The share of examples with almost no loss.
-    outliers : Finding
-        The influence of examples far on the wrong side: their share in the sum of all absolute margins.
-    ambiguity : Finding
-        The error of close-k without the outliers, which measures the overlap near the boundary.
-    gain : float
-        The cross-validated accuracy of close-k with k = 0.1, or of the aggregate tried instead, minus the accuracy of
-        logistic regression. Neither is tuned.
-    standard_error : float
-        The standard error of the gain, paired by examples.
-    likely_to_help : bool
-        Whether the gain exceeds 1.5 standard errors.
-    tried : str
-        The aggregate that was tried.
+    ``imbalance`` is the share of the smallest class, and ``easy`` is the share of examples with almost no loss.
+    ``outliers`` is the share of the examples far on the wrong side in the sum of all absolute margins. ``ambiguity`` is
+    the error of close-k without the outliers, which measures the overlap near the boundary.
+
+    ``gain`` is the cross-validated accuracy of close-k with k = 0.1, or of the aggregate ``tried`` instead, minus the
+    accuracy of logistic regression; neither is tuned. ``standard_error`` is paired by examples, and ``likely_to_help``
+    states whether the gain exceeds 1.5 standard errors.
     """
 
     imbalance: Finding
@@ -89,21 +77,9 @@ def diagnose(
 ) -> Diagnosis:
     """Measure the paper's four difficult cases and compare close-k, or another aggregate, with logistic regression.
 
-    Parameters
-    ----------
-    X : array or sparse matrix (samples, features)
-        The columns are scaled to unit variance first, so their units do not matter.
-    y : array (samples,)
-    sample_weight : array (samples,), optional
-    aggregate : str
-        The aggregate to try instead of close-k, such as ``"trimmed"`` or ``"tilted(-2)"``.
-    k, m : int, float or None
-        The counts for that aggregate, if it uses them.
-
-    Returns
-    -------
-    Diagnosis
-        The result, which prints as a table of five lines.
+    The columns of X (samples, features), dense or sparse, are scaled to unit variance first, so their units do not
+    matter. ``aggregate`` is tried instead of close-k, for example ``"trimmed"`` or ``"tilted(-2)"``, with the counts k
+    and m if it uses them. The result prints as a table of five lines.
 
     Examples
     --------
@@ -157,12 +133,9 @@ def _findings(training: Training, losses: Array, margins: Array) -> tuple[Findin
     carried = float(pull[far].sum() / max(pull.sum(), 1e-300))
     mixed = float(mass[(margins <= 0) & ~far].sum())
     equal = 1 / len(training.classes)
+    balance = "the classes are balanced" if smallest > 0.7 * equal else "in the smallest class: the class sizes differ"
     if smallest < 0.4 * equal:
         balance = "the smallest class is rare; an average loss is dominated by the others"
-    else:
-        balance = (
-            "the classes are balanced" if smallest > 0.7 * equal else "in the smallest class: the class sizes differ"
-        )
     easiness = "of the examples are easy" if easy > 0.2 else "few examples are trivially easy"
     if easy > 0.5:
         easiness = "most examples are easy but still influence an average loss"

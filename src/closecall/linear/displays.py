@@ -27,16 +27,9 @@ def _axes(ax: Any) -> Any:
 class KPathDisplay:
     """The cross-validated score as a function of k, with its spread over the folds, compared with `average`.
 
-    Parameters
-    ----------
-    ks : array (places,)
-        The values of k as fractions of the training mass, in ascending order.
-    means, spreads : arrays (places,)
-        The mean and standard deviation over the folds, with the best alpha for each k.
-    baseline : float
-        The best mean score of `average`.
-    chosen : float
-        The k that the search chose, as a fraction; 1 for `average`.
+    ``ks`` (places,) are fractions of the training mass in ascending order. ``means`` and ``spreads`` (places,) are the
+    mean and standard deviation over the folds, with the best alpha for each k. ``baseline`` is the best mean score of
+    `average`, and ``chosen`` is the k of the chosen setting as a fraction, which is 1 for `average`.
 
     Examples
     --------
@@ -93,16 +86,9 @@ class KPathDisplay:
 class BoundaryDisplay:
     """The decision boundary of a classifier with two features, with rings around its close calls.
 
-    Parameters
-    ----------
-    X : array (samples, 2)
-    codes : array (samples,)
-        The positions of the labels in ``classes``.
-    classes : array (classes,)
-    support : array
-        The rows of X that are close calls.
-    grid : tuple of arrays (rows, columns)
-        The coordinates and the predicted codes of a mesh: xx, yy, zz.
+    ``codes`` (samples,) are the positions of the labels of X (samples, 2) in ``classes``, and ``support`` contains the
+    rows of X that are close calls. ``grid`` consists of the coordinates and the predicted codes of a mesh: xx, yy and
+    zz (rows, columns).
     """
 
     X: Array
@@ -115,17 +101,9 @@ class BoundaryDisplay:
     def from_estimator(
         cls, estimator: Any, X: Any, y: Any, *, resolution: int = 200, ax: Any = None
     ) -> BoundaryDisplay:
-        """Draw a fitted classifier on the data it was fitted on.
+        """Draw a fitted classifier on its training data, X (samples, 2) in the original order and y (samples,).
 
-        Parameters
-        ----------
-        estimator : fitted classifier of this package
-        X : array (samples, 2)
-            The training rows in their original order, to which ``support_`` refers.
-        y : array (samples,)
-        resolution : int
-            The number of points along each side of the mesh.
-        ax : matplotlib axes, optional
+        ``resolution`` is the number of points along each side of the mesh.
         """
         check_is_fitted(estimator, "coef_")
         values = np.asarray(X, dtype=float)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,22 @@ def fit_models(
 
 def _whole(training: Training, problems: int) -> Parts:
     return Parts(np.zeros(len(training.codes), dtype=int), np.ones((1, 1)), np.zeros(problems, dtype=int))
+
+
+def within(problem: Problem, mass: float, whole: float) -> Problem:
+    """Return the problem on part of the mass: a k above this mass becomes None, and too large an m is scaled down.
+
+    Examples
+    --------
+    >>> within(Problem("logistic", "close", 330), 320.0, 400.0).k is None
+    True
+    """
+    k, m = problem.k, problem.m
+    if isinstance(k, Integral) and k > mass:
+        k = None
+    if isinstance(m, Integral) and m >= get_aggregate(problem.aggregate).counts(k, None, mass)[0]:
+        m = min(1.0, int(m) / whole)
+    return replace(problem, k=k, m=m)
 
 
 def exact_intercepts(training: Training, coef: Array, options: Options, *, parts: Parts | None = None) -> Array:

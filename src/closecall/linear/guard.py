@@ -1,19 +1,22 @@
-"""The settings of a search and their order; :mod:`closecall.paired` tests their gains."""
+"""The settings of a search, their order and their scores; :mod:`closecall.paired` tests their gains."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import numpy as np
+from sklearn.metrics import get_scorer
 
 from .._names import Array
 from ..aggregates import Count, get_aggregate
 from ..objective import Problem
+from .base import LinearClassifier
+from .training import Training
 
-#: What `average` of the softmax is called: scikit-learn's LogisticRegression with ``C = 1 / alpha``.
+#: The name of the `average` of the softmax, which is scikit-learn's LogisticRegression with ``C = 1 / alpha``.
 MULTINOMIAL = "multinomial logistic regression"
 
 
@@ -39,21 +42,6 @@ class Setting:
     @property
     def problem(self) -> Problem:
         return Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
-
-    def within(self, mass: float, whole: float) -> Problem:
-        """Return the problem on part of the mass: a k above this mass becomes None, and too large an m is scaled down.
-
-        Examples
-        --------
-        >>> Setting("logistic", "close", 330, 1.0).within(320.0, 400.0).k is None
-        True
-        """
-        k, m = self.k, self.m
-        if isinstance(k, Integral) and k > mass:
-            k = None
-        if isinstance(m, Integral) and m >= get_aggregate(self.aggregate).counts(k, None, mass)[0]:
-            m = min(1.0, int(m) / whole)
-        return Problem(self.loss, self.aggregate, k, self.alpha, m)
 
     @property
     def kind(self) -> str:
@@ -84,15 +72,11 @@ def results(settings: Sequence[Setting], table: Array) -> dict[str, Any]:
     ran = (~np.isnan(table)).sum(axis=1)
     means, spread = np.full((2, len(table)), np.nan)
     means[ran > 0], spread[ran > 0] = np.nanmean(table[ran > 0], axis=1), np.nanstd(table[ran > 0], axis=1)
+    names = ("loss", "aggregate", "k", "m", "alpha", "exact_intercept", "without_outliers")
+    kinds = {"k": float, "m": float}  # None becomes NaN
     return {
         "params": [dict(vars(setting)) for setting in settings],
-        "param_loss": np.array([setting.loss for setting in settings]),
-        "param_aggregate": np.array([setting.aggregate for setting in settings]),
-        "param_k": np.array([np.nan if setting.k is None else setting.k for setting in settings], dtype=float),
-        "param_m": np.array([np.nan if setting.m is None else setting.m for setting in settings], dtype=float),
-        "param_alpha": np.array([setting.alpha for setting in settings]),
-        "param_exact_intercept": np.array([setting.exact_intercept for setting in settings]),
-        "param_without_outliers": np.array([setting.without_outliers for setting in settings]),
+        **{f"param_{name}": np.array([vars(each)[name] for each in settings], kinds.get(name)) for name in names},
         "param_multiclass": np.array([setting.multiclass or "" for setting in settings]),
         "n_folds": ran,
         "mean_test_score": means,
@@ -113,3 +97,64 @@ def order(settings: Sequence[Setting], means: Array, masses: Array) -> Array:
     alphas = np.array([setting.alpha for setting in settings])
     # A mean of fold scores carries rounding; scores that differ by less are equal.
     return np.lexsort((-alphas, -masses, -np.round(means, 12)))
+
+
+class _Judged(LinearClassifier):
+    """The estimator that a scorer receives; it is calibrated only if the scorer needs probabilities."""
+
+    def __init__(self, calibration: str | None = None) -> None:
+        self.calibration = calibration
+        self.find: Callable[[], list[Array]] = list
+
+    def fit(self, X: Any, y: Any) -> _Judged:
+        """Do nothing; the model is already fitted, but scikit-learn requires this method."""
+        return self
+
+    @property
+    def calibrators_(self) -> list[Array]:  # type: ignore[override]
+        return self.find()
+
+
+class Scorer:
+    """A scikit-learn ``scoring`` applied to models given as arrays; a scorer of probabilities needs a calibration."""
+
+    def __init__(self, scoring: Any, calibration: str | None, training: Training) -> None:
+        self.training, self.shell = training, _Judged(calibration)
+        self.shell.classes_, self.shell.n_features_in_ = training.classes, training.X.shape[1]
+        self.scoring = get_scorer(scoring)
+        self.weighs = True
+
+    def __call__(self, coef: Array, intercept: Array, rows: Array, calibrators: Callable[[], list[Array]]) -> float:
+        """Return the score on these rows, weighted if the weights differ."""
+        self.shell.coef_, self.shell.intercept_, self.shell.find = coef, intercept, calibrators
+        try:
+            return self._scored(rows)
+        except AttributeError as error:
+            if self.shell.calibration is not None or "predict_proba" not in str(error):
+                raise
+            raise ValueError("scoring needs probabilities; set calibration='sigmoid' or 'isotonic'") from None
+
+    def _scored(self, rows: Array) -> float:
+        X, labels = self.training.X[rows], self.training.classes[self.training.codes[rows]]
+        weight = self.training.weight[rows]
+        if (weight == weight[0]).all():
+            return float(self.scoring(self.shell, X, labels))
+        if self.weighs:
+            try:
+                return float(self.scoring(self.shell, X, labels, sample_weight=weight))
+            except TypeError:  # the callable takes no weights; any other error is raised again below
+                self.weighs = False
+        copies = self._copies(weight)
+        return float(self.scoring(self.shell, X[copies], labels[copies]))
+
+    def _copies(self, weight: Array) -> Array:
+        """Return row numbers repeated by weight; if weights are fractional or large, warn and do not repeat any."""
+        if (weight == np.rint(weight)).all() and weight.sum() <= 20 * len(weight):
+            return np.repeat(np.arange(len(weight)), weight.astype(int))
+        warnings.warn(
+            "scoring takes no sample_weight, and the weights are not whole numbers for which rows could be repeated: "
+            "the weights are used in training but not in the scores",
+            UserWarning,
+            stacklevel=2,
+        )
+        return np.arange(len(weight))

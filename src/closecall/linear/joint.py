@@ -21,8 +21,7 @@ from ..schedules import first_final_step, last_convex_step
 from ..solvers.design import Design, finite, make_design
 from ..solvers.kernels import make_mass, weigh
 from ..solvers.steps import WINDOW, close_window, is_steep, share_of_gram, step_curvature, within_reach
-from .multiclass import losses_and_pull, threshold_of
-from .settling import ClassScores, certify_joint
+from .multiclass import ClassScores, certify_joint, losses_and_pull, threshold_of
 
 
 def prepare_joint(

@@ -107,7 +107,7 @@ def read_model(path: str | PathLike[str], expected: type | None = None) -> Any:
 
     kind = getattr(linear, header["class"])
     if expected is not None and not issubclass(kind, expected):
-        raise ValueError(f"{name} holds a {header['class']}; load it with {header['class']}.load")
+        raise ValueError(f"{name} contains a model of the class {header['class']}; load it with {header['class']}.load")
     try:
         return _build(kind, header, partial(_decode, arrays=stored, budget=budget))
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:

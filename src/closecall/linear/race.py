@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 
@@ -33,15 +34,14 @@ from ..losses import get_loss
 from ..paired import Comparison, Gain, Units, apart, compare, over_folds, over_tests, paired
 from ..panel import disjoint, panel_of
 from .calibration import fit_calibrators
-from .fitting import Options, Parts, exact_intercepts, fit_models, scores_of
-from .guard import MULTINOMIAL, Setting, order
+from .fitting import Options, Parts, codes_of, exact_intercepts, fit_models, scores_of, within
+from .guard import MULTINOMIAL, Scorer, Setting, order
 from .multiclass import JOINT
-from .scoring import Scorer
 from .splits import Splits, heat_folds, heat_rows, outlying
 from .training import Training
 
-FINAL_TESTS = 10_000
-FINALISTS = 2
+#: After the heat: how many test rows suffice, and how many settings of each kind continue.
+FINAL_TESTS, FINALISTS = 10_000, 2
 
 Pair = tuple[int, int]
 
@@ -50,27 +50,14 @@ Pair = tuple[int, int]
 class Race:
     """The models and scores of settings on folds, and the choice among the settings.
 
-    The folds used to choose a setting come first, followed by those of the other splits, which only confirm it.
-
-    Parameters
-    ----------
-    training : Training
-    splits : list of Splits
-        The folds used to choose a setting, followed by fresh folds.
-    options : Options
-    make_scorer : callable
-        A function that returns a :class:`Scorer` for a training set, or None for accuracy.
-    guard : float
-    units : Units
-        The groups of rows that depend on each other.
-    calibration : str or None
-        The calibration method, if a scorer needs probabilities.
+    The first of the ``splits`` contains the folds used to choose a setting; the folds of the others only confirm it.
+    ``scoring`` is None for accuracy. If it needs probabilities, ``calibration`` is the method that fits them.
     """
 
     training: Training
     splits: list[Splits]
     options: Options
-    make_scorer: Callable[[Training], Scorer | None]
+    scoring: Any
     guard: float
     units: Units
     calibration: str | None = None
@@ -83,7 +70,7 @@ class Race:
     comparisons: list[Comparison] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.scorer = self.make_scorer(self.training)
+        self.scorer = None if self.scoring is None else Scorer(self.scoring, self.calibration, self.training)
         self.folds = len(self.splits[0])
         self.tests = [np.flatnonzero(test[split.group]) for split in self.splits for test in split.test]
         self.finals = self.folds
@@ -91,7 +78,7 @@ class Race:
             self.finals = min(self.folds, max(2, -(-FINAL_TESTS // len(self.tests[0]))))
         weight = self.training.weight
         self.outliers = outlying(self.training.X, weight) if self.guard > 0 else np.zeros(len(weight), dtype=bool)
-        # Rows of one group are in the same part of every split, so one arrangement serves all solves.
+        # Rows of one group are in the same part of every split, so all solutions share one arrangement of the rows.
         group, kinds = self.outliers.astype(int), [np.arange(2)]
         for split in self.splits:
             several = split.train.shape[1]
@@ -104,7 +91,7 @@ class Race:
                 np.array([np.bincount(self.training.codes, weight * mask[group], classes) for mask in each])
                 for each in (masks, inner)
             )
-            self.outliers &= (kept >= whole / 2 - 1e-9).all()  # otherwise they may be a class
+            self.outliers &= (kept >= whole / 2 - 1e-9).all()  # otherwise the outliers may be a class
             masks += inner
         self.judging = np.where(self.outliers, 0.0, weight)
         self.parts = Parts(group, np.array(masks), np.empty(0, dtype=int))
@@ -155,7 +142,7 @@ class Race:
         tested = split.test[0][split.group[rows]].astype(int)
         masks = np.array([[True, False]])
         options = replace(self.options, n_starts=self.options.n_starts or 1, rough=True)
-        return Race(self.training.take(rows), [Splits(tested, masks, ~masks)], options, self.make_scorer, self.guard,
+        return Race(self.training.take(rows), [Splits(tested, masks, ~masks)], options, self.scoring, self.guard,
                     apart(len(rows)), self.calibration)  # fmt: skip
 
     def solve(self, pairs: Sequence[Pair], rough: bool = False) -> None:
@@ -189,7 +176,9 @@ class Race:
                 self._fit([pair for pair in pairs if self.settings[pair[0]].alpha == alpha], form, rough)
             return
         total, masses = float(self.training.mass.sum()), self.masses[self._parts(pairs).fold_of]
-        problems = [self.settings[place].within(mass, total) for (place, _), mass in zip(pairs, masses, strict=True)]
+        problems = [
+            within(self.settings[place].problem, mass, total) for (place, _), mass in zip(pairs, masses, strict=True)
+        ]
         options = replace(self.options, init=self._starts(pairs), hint=True, multiclass=form)
         options = replace(options, n_starts=1, rough=True) if rough else options
         found = fit_models(self.training, problems, options, parts=self._parts(pairs))
@@ -383,9 +372,8 @@ def hits(X: Array, codes: Array, coef: Array, intercept: Array) -> Array:
     right = np.empty((len(coef), len(codes)), dtype=bool)
     size = max(1, (1 << 22) // max(1, len(codes) * coef.shape[1]))
     for begin in range(0, len(coef), size):
-        scores = scores_of(X, coef[begin : begin + size], intercept[begin : begin + size])
-        found = (scores[:, :, 0] > 0).astype(int) if scores.shape[2] == 1 else scores.argmax(axis=2)
-        right[begin : begin + size] = found == codes
+        some = slice(begin, begin + size)
+        right[some] = codes_of(scores_of(X, coef[some], intercept[some])) == codes
     return right
 
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from .._names import keep, lookup
+from .._names import lookup
 from ..aggregates import AGGREGATES, Count, resolve_count, warn_of_one
 from ..families import expand
 from ..losses import LOSSES
 from ..paired import GUARD, STRICT, check_guard
-from .base import LinearClassifier
+from .base import _InMemory
+from .fitting import within
 from .guard import Setting, results
 from .multiclass import JOINT
 from .race import Race
-from .scoring import Scorer
 from .splits import heat_folds, make_splits
 from .training import Training
 
@@ -30,29 +30,31 @@ MS = (0.01, 0.05, 0.2)
 EXTRA = 9
 
 
-class _Search(LinearClassifier):
-    """The base class of the searches; subclasses only decide which settings are parameters."""
+@dataclass(kw_only=True, eq=False, repr=False)
+class _Search(_InMemory):
+    """The base class of the searches."""
 
-    ms: Any = (None,)
+    loss: str | Sequence[str] = "logistic"
+    alphas: Any = ALPHAS
+    ks: Any = KS
+    cv: Any = None
+    scoring: Any = None
+    guard: float | None = None
+    refit: bool = True
+    max_iter: int = 150
+    tol: float = 1e-3
+    n_jobs: int | None = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Any:
-        """Search, choose and refit on all rows.
+        """Choose a setting for X (samples, features), dense or sparse, and y (samples,), and fit it to all rows.
 
-        Parameters
-        ----------
-        X : array or sparse matrix (samples, features)
-            The columns are not scaled; put a StandardScaler before the classifier.
-        y : array (samples,)
-        sample_weight : array (samples,), optional
-            Masses, used in training and in scoring; ``class_weight`` is used in training only.
-        groups : array (samples,) or (samples, 2), optional
-            The groups for a ``cv`` that splits by groups; any other ``cv`` raises an error. The guard's standard errors
-            are computed over groups. Two columns are crossed groups: ``cv`` splits the first column, and each split is
-            divided further, so that its test rows belong to new groups of both kinds.
+        The columns are not scaled; put a StandardScaler before the classifier. ``sample_weight`` (samples,) is used in
+        training and in scoring, but ``class_weight`` in training only.
 
-        Returns
-        -------
-        self
+        ``groups``, of shape (samples,) or (samples, 2), are the groups for a ``cv`` that splits by groups; any other
+        ``cv`` raises an error. The guard's standard errors are computed over groups. Two columns are crossed groups:
+        ``cv`` splits the first column, and each split is divided further, so that its test rows belong to new groups of
+        both kinds.
         """
         losses, aggregates = _names(self.loss, LOSSES, "loss"), _names(self.aggregate, AGGREGATES, "aggregate")
         alphas = _check_grid(self.alphas, "alphas")
@@ -60,11 +62,11 @@ class _Search(LinearClassifier):
             warn_of_one(name, *np.atleast_1d(np.asarray(self.ks, dtype=object)))
         training = self._check_fit(X, y, sample_weight)
         self.classes_ = training.classes
-        self.n_training_mass_ = float(training.mass.sum())
+        self.n_training_mass_ = total = float(training.mass.sum())
         baselines, challengers = self._grid(losses, aggregates, alphas, len(training.classes) > 2)
         splits = self._splits(training, X, y, groups)
         options = self._make_options(dtype=np.float32, threads=self._threads(), certify=False)
-        race = Race(training, splits, options, self._scorer, self._guard,
+        race = Race(training, splits, options, None if self._by_rows else self.scoring, self._guard,
                     splits[0].units(training, groups), self.calibration)  # fmt: skip
         best = race.run(baselines, challengers)
         self._report(race, best)
@@ -75,7 +77,8 @@ class _Search(LinearClassifier):
                 training, folds = training.take(kept), replace(folds, group=folds.group[kept])
                 self.n_training_mass_ = float(training.mass.sum())
             self.multiclass_ = chosen.multiclass or self.multiclass
-            self.m_ = AGGREGATES[chosen.aggregate].counts(chosen.k, chosen.m, self.n_training_mass_)[1]
+            problem = within(chosen.problem, self.n_training_mass_, total)
+            self.m_ = AGGREGATES[chosen.aggregate].counts(problem.k, problem.m, self.n_training_mass_)[1]
             options = replace(
                 options, multiclass=self.multiclass_, certify=True, extra_iter=EXTRA * self.max_iter,
                 settle=2 * self.max_iter,
@@ -83,7 +86,7 @@ class _Search(LinearClassifier):
                 dtype=np.float32 if training.X.shape[0] * training.X.shape[1] > 1 << 18 else None,
             )  # fmt: skip
             self._fit_setting(
-                training, chosen.problem, options, exact=chosen.exact_intercept,
+                training, problem, options, exact=chosen.exact_intercept,
                 name=f"{type(self).__name__}, {chosen}", splits=None if self._counted else folds,
             )  # fmt: skip
         if self.verbose:
@@ -152,11 +155,6 @@ class _Search(LinearClassifier):
             raise ValueError("n_jobs=0 has no meaning; give a number of threads, -1 for all cores, or None for one")
         return jobs if jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + jobs)
 
-    def _scorer(self, training: Training) -> Scorer | None:
-        if self._by_rows:
-            return None
-        return Scorer(self.scoring, self.calibration, training)
-
     def _report(self, race: Race, best: int) -> None:
         chosen = race.settings[best]
         self.cv_results_ = results(race.settings, race.scores())
@@ -195,6 +193,7 @@ def _check_grid(given: Any, name: str) -> list[Any]:
     return [value.item() if isinstance(value, np.generic) else value for value in values]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class AggregateLossClassifierCV(_Search):
     """:class:`AggregateLossClassifier` with alpha, k and, if requested, loss and aggregate chosen by cross-validation.
 
@@ -218,7 +217,7 @@ class AggregateLossClassifierCV(_Search):
         The strengths of the L2 penalty to choose from.
     ks : sequence of int, float or None
         The values of k to choose from: counts or fractions of the training mass; a count that exceeds the mass of a
-        fold means all of it.
+        fold or of the rows without outliers means all of it.
     ms : sequence of int or float
         How many of the largest losses to leave out; used only by `trimmed` and `ranked_range`.
     cv : int, splitter, iterable of (train, test) or None
@@ -243,7 +242,7 @@ class AggregateLossClassifierCV(_Search):
     n_jobs : int or None
         The number of threads of the solver; -1 means all cores.
     verbose : int
-        If above 0, the guard's reason is printed.
+        If above 0, the reason for the guard's decision is printed.
 
     Attributes
     ----------
@@ -271,34 +270,11 @@ class AggregateLossClassifierCV(_Search):
     (True, 1)
     """
 
-    def __init__(
-        self,
-        *,
-        loss: str | Sequence[str] = "logistic",
-        aggregate: str | Sequence[str] = "close_decay",
-        alphas: Any = ALPHAS,
-        ks: Any = KS,
-        ms: Any = MS,
-        cv: Any = None,
-        scoring: Any = None,
-        guard: float | None = None,
-        refit: bool = True,
-        max_iter: int = 150,
-        tol: float = 1e-3,
-        solver: str = "path",
-        n_starts: int | None = None,
-        fit_intercept: bool = True,
-        penalize_intercept: bool = False,
-        class_weight: Any = None,
-        multiclass: str = "ovr",
-        calibration: str | None = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        keep(self, locals())
+    aggregate: str | Sequence[str] = "close_decay"
+    ms: Any = MS
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class CloseKClassifierCV(_Search):
     """Linear classifier that uses cross-validation to choose between logistic regression and close-k.
 
@@ -306,12 +282,8 @@ class CloseKClassifierCV(_Search):
 
     Parameters
     ----------
-    alphas : sequence of float
-        The strengths of the L2 penalty to choose from.
-    ks : sequence of int, float or None
-        The values of k to choose from: counts or fractions of the training mass.
-    cv, scoring, guard, refit, loss, max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, class_weight, \
-multiclass, calibration, n_jobs, random_state, verbose
+    alphas, ks, cv, scoring, guard, refit, loss, max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, \
+class_weight, multiclass, calibration, n_jobs, random_state, verbose
         The same as in :class:`AggregateLossClassifierCV`.
 
     Attributes
@@ -322,7 +294,7 @@ coef_, intercept_, classes_, n_iter_, support_
 
     Examples
     --------
-    A fifth of the positives lie on the wrong side, and the folds agree that close-k is better:
+    A fifth of the positives lie on the wrong side, so the search chooses close-k:
 
     >>> X = np.concatenate([np.linspace(-2, 0, 100), np.linspace(0, 2, 100), np.linspace(-4, -3, 25)])[:, None]
     >>> y = np.repeat(["no", "yes", "yes"], [100, 100, 25])
@@ -331,29 +303,6 @@ coef_, intercept_, classes_, n_iter_, support_
     ('close_decay', 0.88)
     """
 
-    aggregate = "close_decay"
-
-    def __init__(
-        self,
-        *,
-        alphas: Any = ALPHAS,
-        ks: Any = KS,
-        cv: Any = None,
-        scoring: Any = None,
-        guard: float | None = None,
-        refit: bool = True,
-        loss: str | Sequence[str] = "logistic",
-        max_iter: int = 150,
-        tol: float = 1e-3,
-        solver: str = "path",
-        n_starts: int | None = None,
-        fit_intercept: bool = True,
-        penalize_intercept: bool = False,
-        class_weight: Any = None,
-        multiclass: str = "top_two",
-        calibration: str | None = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        keep(self, locals())
+    aggregate: ClassVar[str] = "close_decay"
+    ms: ClassVar[tuple[None]] = (None,)
+    multiclass: str = "top_two"

@@ -15,8 +15,10 @@ from .._names import Array
 from ..paired import Units, numbered, units_of
 from .training import Training
 
-FOLDS = 5  #: of a search without ``cv`` and of a calibration
-CROSSED = 3  #: parts of each kind of groups that the splits do not keep apart
+#: The number of folds of a search without ``cv`` and of a calibration.
+FOLDS = 5
+#: The number of parts into which :func:`strangers` divides groups.
+CROSSED = 3
 #: Training and test rows of the preliminary round of a search.
 HEAT_ROWS, HEAT_TESTS = 5000, 500
 #: The interquartile ranges above the upper quartile beyond which distances are those of outliers; see :func:`outlying`.
@@ -94,10 +96,10 @@ def first_of(groups: Any) -> Any:
 def strangers(pairs: list[Pair], y: Any, groups: Any, seed: int = 0) -> list[Pair]:
     """Return splits whose test rows share no group with the training rows.
 
-    If the model will be applied to new users, items or panel members, what it knows about existing ones must not count
-    as a gain. If the same groups in a column occur on both sides of a split, they are divided into :data:`CROSSED`
-    parts, stratified by class. The split is then replaced by several, each of which tests the rows of one part with a
-    model trained on the others.
+    A model for new users, items or panel members must not be preferred because it is accurate for existing ones. If the
+    same groups in a column occur on both sides of a split, they are divided into :data:`CROSSED` parts, stratified by
+    class. The split is then replaced by several, each of which tests the rows of one part with a model trained on the
+    others.
 
     Examples
     --------

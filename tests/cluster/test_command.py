@@ -13,7 +13,7 @@ distributed = pytest.importorskip("distributed", reason="needs the extra dask")
 pytest.importorskip("pyarrow", reason="needs the extra bench")
 
 from closecall import SquashingScaler  # noqa: E402
-from closecall.cluster import connect, dask_source  # noqa: E402
+from closecall.cluster import dask_source  # noqa: E402
 from closecall.cluster.columns import SAMPLE  # noqa: E402
 from closecall.table.model import TableModel  # noqa: E402
 from tests.table.helpers import Run  # noqa: E402
@@ -78,7 +78,7 @@ def test_a_cluster_squashes_as_the_scaler_does(run: Run, tmp_path: Path, cluster
 
 
 def test_a_cluster_without_workers_is_an_error(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect, "FIRST_WORKER", 0.3)
+    monkeypatch.setattr(dask_source, "FIRST_WORKER", 0.3)
     write(tmp_path / "data", columns(1, 50), [20])
     with cluster_of(0) as empty:
         assert run("fit", "data", "--out", "m", "--cluster", empty.scheduler_address) == 2

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import replace
 from functools import partial, reduce
 from operator import add
@@ -16,7 +17,7 @@ pytest.importorskip("distributed", reason="needs the extra dask")
 
 from closecall import CloseKClassifier
 from closecall.cluster import DaskAggregateLossClassifier, DaskCloseKClassifier, ParquetSource, PassEvent
-from closecall.cluster.blocks import Block, Frame, make_block, survey, whole
+from closecall.cluster.blocks import Block, Frame, make_block, survey
 from closecall.cluster.parquet_source import Recast
 from closecall.cluster.passes import InMemory, draw
 from closecall.cluster.solve import Request, answer
@@ -176,13 +177,13 @@ def test_kept_rows_are_those_that_were_read(tmp_path: Path, kind: type) -> None:
     source = ParquetSource(str(tmp_path), "label", weight="w", rows=50, scratch=str(tmp_path / "kept"))
     try:
         for _ in range(2):  # written, then mapped
-            parts = [block for _, block in source.run(whole)]
+            parts = [block for _, block in source.run(copy)]
             assert {part.X.dtype for part in parts} == {np.dtype(kind)}
             assert np.array_equal(np.concatenate([part.X for part in parts]), X)
             assert np.array_equal(np.concatenate([part.y for part in parts]).astype(str), names)
             assert np.array_equal(np.concatenate([part.mass for part in parts]), mass)
         scaled = source.recast(Recast(X.mean(axis=0), X.std(axis=0), {"no": 0, "yes": 1}), source.features)
-        parts = [block for _, block in scaled.run(whole)]
+        parts = [block for _, block in scaled.run(copy)]
         scaled.close()
         assert np.allclose(np.concatenate([part.X for part in parts]), (X - X.mean(axis=0)) / X.std(axis=0), atol=1e-5)
         assert np.concatenate([part.y for part in parts]).tolist() == y.tolist()

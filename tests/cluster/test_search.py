@@ -14,8 +14,7 @@ from closecall import CloseKClassifier, CloseKClassifierCV
 from closecall._names import spread_out
 from closecall.cluster import DaskCloseKClassifierCV
 from closecall.cluster.blocks import Block, Frame, fold_of, make_block
-from closecall.cluster.fit import total_mass
-from closecall.cluster.folds import deal, judged
+from closecall.cluster.fit import deal, judged, total_mass
 from closecall.cluster.passes import InMemory, Passes
 from closecall.cluster.solve import Request, answer
 from closecall.linear.training import row_hashes

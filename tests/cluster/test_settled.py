@@ -34,12 +34,8 @@ def test_the_answer_is_certified_and_the_one_in_memory(
     X, y = draw(seed, ROWS, 3)
     X = X.astype(np.float32) if seed == 1 else X
     mass = np.random.default_rng(seed).integers(1, 4, ROWS).astype(float) if seed else np.ones(ROWS)
-    passes = fit.fit_passes
-
-    def smaller(*given: Any, **room_given: Any) -> Any:
-        return passes(*given, **{"near": room} | room_given)
-
-    monkeypatch.setattr("closecall.cluster.classifier.fit_passes", smaller)
+    if room is not None:
+        monkeypatch.setattr(fit, "near_room", lambda: room)
     model = DaskCloseKClassifier(k=k, max_gathered=0).fit_source(source(X, y, mass))
     same = CloseKClassifier(k=k).fit(X, y, mass)
     assert same.converged_

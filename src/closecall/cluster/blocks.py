@@ -8,7 +8,7 @@ is the negated margin. Multiplying a stored row by the negated slope of the loss
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,13 +48,11 @@ def make_block(X: Any, y: Any, mass: Any = None, *, number: int = 0) -> Block:
     X, y = np.asarray(X), np.asarray(y)
     if X.ndim != 2:
         raise ValueError(f"{where} of X must be two-dimensional, not of shape {X.shape}")
-    if X.dtype.kind not in "fiub":
+    if X.dtype not in (np.float32, np.float64):
         try:
             X = X.astype(np.float64)
         except (TypeError, ValueError):
             raise ValueError(f"{where} of X has dtype {X.dtype}; encode it as numbers first") from None
-    if X.dtype not in (np.float32, np.float64):
-        X = X.astype(np.float64)
     y = y.ravel() if y.ndim == 2 and y.shape[1] == 1 else y
     weight = np.ones(len(y)) if mass is None else np.asarray(mass, dtype=np.float64).ravel()
     if y.shape != (len(X),) or weight.shape != (len(X),):
@@ -86,6 +84,15 @@ class Survey:
     sums: Array
     squares: Array
     kind: str
+
+    @property
+    def counts(self) -> dict[Any, int]:
+        """The number of rows with each label."""
+        return {name: rows for name, (rows, _) in self.labels.items()}
+
+    def masses(self, classes: Array) -> Array:
+        """Return the mass of each class (classes,)."""
+        return np.array([self.labels[name][1] for name in classes.tolist()])
 
     def __add__(self, other: Survey) -> Survey:
         if other.features != self.features:
@@ -121,7 +128,7 @@ def survey(block: Block) -> Survey:
 class Frame(Standard):
     """The coordinates that all passes of a fit share, the classes, and the class weights (classes,) or None."""
 
-    classes: Array = field(default_factory=lambda: np.arange(2))
+    classes: Array
     factors: Array | None = None
 
     def masses(self, y: Array, mass: Array) -> Array:
@@ -142,11 +149,6 @@ def fold_of(hashes: Array, folds: int) -> Array:
     """
     # Samples are drawn by the hash itself; one step of splitmix64 makes the folds independent of them.
     return np.asarray((spread_out(hashes + np.uint64(0x9E3779B97F4A7C15)) * folds).astype(int))
-
-
-def whole(block: Block) -> Block:
-    """Return the partition unchanged; running this function as a task gathers the rows."""
-    return block
 
 
 def joined(blocks: Sequence[Block]) -> Block:

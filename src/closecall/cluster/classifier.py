@@ -26,20 +26,6 @@ MAX_GATHERED = 1 << 24
 class OverPartitions(LinearClassifier):
     """The base class of the classifiers below, which fit a model with fixed hyperparameters over partitions."""
 
-    loss: str
-    aggregate: str
-    k: Count
-    m: Count
-    alpha: float
-    max_iter: int
-    tol: float
-    fit_intercept: bool
-    penalize_intercept: bool
-    class_weight: Any
-    multiclass: str
-    max_gathered: int
-    client: Any
-    callback: Callable[[PassEvent], None] | None
     local: type[Any]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:

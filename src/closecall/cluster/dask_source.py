@@ -1,4 +1,4 @@
-"""Partitions on the workers of a Dask cluster: a few long tasks are submitted as futures, while the data stay in place.
+"""A Dask cluster, and partitions on its workers: a few long tasks are submitted as futures; the data stay in place.
 
 If a worker dies, Dask recreates its partitions from the source of the collection and repeats the task. If this is
 impossible, or if the scheduler or all workers are lost, an error message states what to do.
@@ -6,12 +6,17 @@ impossible, or if the scheduler or all workers are lost, an error message states
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-import distributed
-from dask.delayed import delayed
+try:
+    import distributed
+    from dask.delayed import delayed
+except ImportError as error:
+    raise ImportError("fitting on Dask needs the package distributed: pip install 'closecall[dask]'") from error
 
 from .blocks import Block, make_block
 from .parquet_source import ROWS, ParquetSource, Piece
@@ -19,6 +24,8 @@ from .passes import ClusterError, is_collection
 
 #: The share of the workers' memory that decoded files may occupy; if they need more, they are read in every pass.
 MEMORY_SHARE = 0.4
+#: Seconds to wait for the scheduler to answer, and for its first worker.
+FIRST_SIGN, FIRST_WORKER = 10.0, 30.0
 #: Seconds between two checks of the cluster, and seconds without any worker after which a fit gives up.
 POLL, LONGEST_ALONE = 5.0, 300.0
 GONE = (
@@ -30,6 +37,46 @@ LOST = (
     "pass a collection that is read from files (not scattered arrays), smaller partitions, or workers with more "
     "memory"
 )
+
+
+@contextmanager
+def connected(address: str = "", workers: int = 0) -> Iterator[Any]:
+    """Yield a client of the scheduler at ``address``, or of new workers on this machine.
+
+    Parameters
+    ----------
+    address : str
+        Such as ``tcp://host:8786``.
+    workers : int
+        The number of workers to start if there is no address; 0 means one per core.
+    """
+    if address:
+        with _client(address) as client:
+            yield client
+        return
+    with distributed.LocalCluster(
+        n_workers=workers or os.cpu_count() or 1, threads_per_worker=1, host="127.0.0.1",
+        dashboard_address="127.0.0.1:0", silence_logs=50,
+    ) as cluster, distributed.Client(cluster, direct_to_workers=True) as client:  # fmt: skip
+        yield client  # direct_to_workers: the workers are on this machine, so data can bypass the scheduler
+
+
+def _client(address: str) -> Any:
+    try:
+        client = distributed.Client(address, timeout=FIRST_SIGN)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise ClusterError(
+            f"no Dask scheduler answers at {address} ({error}); start one (dask scheduler), correct the address, or "
+            "leave it out to use only this machine"
+        ) from error
+    try:
+        client.wait_for_workers(1, timeout=FIRST_WORKER)
+    except TimeoutError as error:
+        client.close()
+        raise ClusterError(
+            f"the Dask scheduler at {address} has no workers; start some (dask worker {address}) and try again"
+        ) from error
+    return client
 
 
 def parts_of(X: Any) -> list[Any]:

@@ -7,6 +7,7 @@ of a fit does not depend on timing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import add
@@ -16,7 +17,7 @@ import numpy as np
 
 from .._names import spread_out
 from ..linear.training import row_hashes
-from .blocks import Block, Survey, joined, survey, whole
+from .blocks import Block, Survey, joined, survey
 
 
 class ClusterError(RuntimeError):
@@ -114,7 +115,7 @@ class Passes:
 
     def gather(self) -> list[Block]:
         """Return all rows."""
-        return [block for block in self.run("gather", whole) if len(block)]
+        return [block for block in self.run("gather", copy) if len(block)]
 
     def draw(self, shares: dict[Any, float]) -> Block:
         """Draw a sample by row hash, with a given share of each label.

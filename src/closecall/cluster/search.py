@@ -27,8 +27,7 @@ from ..paired import GUARD, Gain, check_guard, compare, from_sums, guessing, in_
 from ..solvers.many import shares_of
 from .blocks import Frame, Survey, fold_of
 from .classifier import MAX_GATHERED, OverPartitions
-from .fit import fit_passes, tasks, to_models, total_mass
-from .folds import Dealt, deal, judged
+from .fit import Dealt, deal, fit_passes, judged, tasks, to_models, total_mass
 from .passes import Passes, PassEvent
 from .solve import Together
 
@@ -84,13 +83,6 @@ random_state
     """
 
     local = CloseKClassifierCV
-    alphas: Any
-    ks: Any
-    cv: Any
-    scoring: Any
-    guard: float | None
-    calibration: str | None
-    random_state: Any
 
     def __init__(
         self,
@@ -122,7 +114,7 @@ random_state
         folds = self._folds()
         self.n_training_mass_ = total_mass(survey, frame)
         entries = 1 << 22  # of the sample: 32 MiB as float64
-        shares = shares_of({name: rows for name, (rows, _) in survey.labels.items()}, max(entries // frame.size, 50))
+        shares = shares_of(survey.counts, max(entries // frame.size, 50))
         shares = {label: min(0.5, share) for label, share in shares.items()}  # the other half is for the comparison
         dealt = deal(passes, frame, shares, folds)
         contenders = self._heat(dealt, frame, folds)

@@ -85,10 +85,8 @@ def _robust(known: Array) -> tuple[float, float]:
     away = np.abs(halves)
     scales = (np.median(away) / _MAD, np.ptp(np.quantile(halves, (0.25, 0.75))) / _QUARTERS)
     found = next((2 * float(scale) for scale in scales if scale > 0), 0.0)
-    if found:
-        return center, found
     unit = float(away.max())
-    return center, 2 * unit * float(np.std(halves / unit))
+    return center, found or 2 * unit * float(np.std(halves / unit))
 
 
 class SquashingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -97,14 +95,13 @@ class SquashingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  #
     A few extreme cells can distort the mean and the standard deviation so much that standardisation squeezes all other
     rows together. Squashing these cells prevents this distortion. A cell within ``bound`` robust deviations of the
     median is only scaled. A cell beyond the bound is squashed towards ``bound + 0.25``, which preserves the order.
-    skrub's class of the same name is based on the same idea but bends the whole column, whereas this one scales
-    ordinary cells linearly.
+    skrub's class of the same name is based on the same idea but bends the whole column. NaN is preserved, and infinite
+    cells become plus or minus ``bound + 0.25``. There is no ``partial_fit``, because medians require all rows.
 
     Parameters
     ----------
     bound : float
-        The number of robust deviations up to which cells are only scaled. If ``bound`` is infinite, no cell is
-        squashed.
+        The number of robust deviations up to which cells are only scaled. If it is infinite, no cell is squashed.
 
     Attributes
     ----------
@@ -115,11 +112,6 @@ class SquashingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  #
     n_features_in_ : int
     feature_names_in_ : array (features,)
         The column names, if ``fit`` was given a data frame.
-
-    Notes
-    -----
-    NaN is preserved, and infinite cells become plus or minus ``bound + 0.25``. There is no ``partial_fit``, because
-    medians require all rows.
 
     Examples
     --------

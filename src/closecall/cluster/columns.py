@@ -24,23 +24,12 @@ SAMPLE = 20_000
 
 @dataclass
 class Columns:
-    """Statistics of a set of rows: one value per feature (features,), and the count of each label.
+    """Statistics of a set of rows.
 
-    Parameters
-    ----------
-    rows : int
-    known : array
-        The number of finite values.
-    mean, squares : arrays
-        The means of the finite values, and the sums of squared deviations from the means.
-    low, high : arrays
-    rising : array of bool
-        Whether every value is a whole number greater than the previous one, as in an identifier or a counter.
-    labels : Counter
-        The number of rows with each label; missing labels are counted under None.
-    draws : array (sampled rows,)
-        The random numbers of the sampled rows, in ascending order.
-    sample : array (sampled rows, features)
+    For each feature: the number of finite values (``known``), their mean, the sum of squared deviations from the mean,
+    the extremes, and whether every value is a whole number greater than the previous one (``rising``), as in an
+    identifier. ``labels`` counts the rows with each label, or None if it is missing. ``sample`` (sampled rows,
+    features) is sorted by the random numbers ``draws`` (sampled rows,).
     """
 
     rows: int

@@ -104,7 +104,7 @@ def _work(task: Callable[[Block], Any], scratch: str, piece: Piece) -> Any:
 
 
 def _kept(piece: Piece, scratch: str) -> Block:
-    """Return the rows as memory maps of files in a folder; the first call writes these files."""
+    """Return the rows as a memory map of a file in a folder; the first call writes the files of the piece."""
     paths = [os.path.join(scratch, f"{piece.number}.{name}.npy") for name in ("y", "mass", "X")]
     if not os.path.exists(paths[-1]):  # X is written last
         block = piece.read()
@@ -118,7 +118,7 @@ def _kept(piece: Piece, scratch: str) -> Block:
 
 
 class ParquetSource:
-    """Partitions of Parquet files; only numeric columns are features.
+    """Partitions of Parquet files with numeric features.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ class ParquetSource:
         self.pool: ProcessPoolExecutor | None = None
         if scratch and not os.path.isdir(scratch):
             raise ValueError(
-                f"scratch={scratch!r} is not a folder; pass a folder with space for the decoded rows, or leave it out"
+                f"scratch={scratch!r} is not a folder; pass one with space for the decoded rows, or omit it"
             )
         self.scratch, self.folder = scratch, ""
 
@@ -243,9 +243,8 @@ class ParquetSource:
 
 def files_of(paths: str | Sequence[str]) -> list[str]:
     """Return the Parquet files of a folder, a pattern or a list; raise an error if there are none."""
-    given = [paths] if isinstance(paths, str) else list(paths)
     found: list[str] = []
-    for path in given:
+    for path in [paths] if isinstance(paths, str) else paths:
         some = sorted(glob.glob(os.path.join(glob.escape(path), "*.parquet") if os.path.isdir(path) else path))
         if not some:
             what = "the folder has none" if os.path.isdir(path) else "no file has this name or matches the pattern"
@@ -258,8 +257,7 @@ def cells_of(paths: str | Sequence[str]) -> int:
     """Return the number of values, including labels, from the metadata of the files."""
     import pyarrow.parquet
 
-    found = [pyarrow.parquet.read_metadata(path) for path in files_of(paths)]
-    return sum(data.num_rows * data.num_columns for data in found)
+    return sum(data.num_rows * data.num_columns for data in map(pyarrow.parquet.read_metadata, files_of(paths)))
 
 
 def first_columns(paths: str | Sequence[str]) -> tuple[str, dict[str, bool]]:

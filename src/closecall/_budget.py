@@ -33,12 +33,7 @@ class Readable(Protocol):
 
 
 class Budget:
-    """The remaining memory budget of one call.
-
-    Parameters
-    ----------
-    limit : int
-        The total number of bytes.
+    """The remaining memory budget of one call, at first ``limit`` bytes.
 
     Examples
     --------
@@ -59,14 +54,7 @@ class Budget:
             raise BudgetError(f"it needs more than the {self.limit} bytes allowed when unpacked")
 
     def read(self, file: Readable) -> bytes:
-        """Read a whole file, counting its bytes piece by piece.
-
-        Examples
-        --------
-        >>> import io
-        >>> Budget(10).read(io.BytesIO(b"abc"))
-        b'abc'
-        """
+        """Read a whole file, counting its bytes piece by piece."""
         whole = bytearray()  # joining a list of pieces would double the memory
         while piece := file.read(PIECE):
             self.spend(len(piece))

@@ -23,25 +23,14 @@ from closecall.cluster import (  # noqa: E402
 )
 from closecall.cluster.blocks import make_block  # noqa: E402
 from closecall.cluster.passes import InMemory  # noqa: E402
+from tests.cluster import workers  # noqa: E402
 
 Data = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def workers(count: int, *, processes: bool) -> Any:
-    where = {"host": "127.0.0.1"} if processes else {}  # else it is this process
-    return distributed.LocalCluster(
-        n_workers=count,
-        processes=processes,
-        threads_per_worker=1,
-        dashboard_address="127.0.0.1:0",
-        silence_logs=50,
-        **where,
-    )
-
-
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    with workers(3, processes=False) as cluster, distributed.Client(cluster) as connected:
+    with workers(3) as cluster, distributed.Client(cluster) as connected:
         yield connected
 
 
@@ -67,7 +56,7 @@ def as_arrays(data: Data, seed: int = 0) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("seed", range(20))  # a few passes each: small sets, 3 workers
+@pytest.mark.parametrize("seed", range(20))  # small tables: each fit takes a few passes
 def test_the_answer_is_the_one_in_memory_bit_for_bit(client: Any, seed: int) -> None:
     data = table(seed)
     settings: dict[str, Any] = {"alpha": 0.3, "max_iter": 60, "tol": 0.5}
@@ -77,7 +66,7 @@ def test_the_answer_is_the_one_in_memory_bit_for_bit(client: Any, seed: int) -> 
         model = DaskCloseKClassifier(k=0.3, loss="hinge" if seed % 4 == 1 else "logistic", **settings)
     X, y, mass = as_arrays(data, seed)
     table_in_memory: Any = data[0]
-    if seed % 5 == 4:  # frames; their partitions are even
+    if seed % 5 == 4:  # data frames, whose partitions have equal sizes
         table_in_memory = pd.DataFrame(data[0], columns=["a", "b", "c"])
         X, y, mass = (dd.from_pandas(each, npartitions=3) for each in (
             table_in_memory, pd.Series(data[1].astype(str)), pd.Series(data[2])
@@ -96,7 +85,7 @@ def test_the_answer_is_the_one_in_memory_bit_for_bit(client: Any, seed: int) -> 
 
 @pytest.fixture(scope="module", params=[1, 2, 3, 4])
 def some_workers(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with workers(request.param, processes=False) as cluster, distributed.Client(cluster, set_as_default=False) as found:
+    with workers(request.param) as cluster, distributed.Client(cluster, set_as_default=False) as found:
         yield found
 
 
@@ -108,31 +97,24 @@ def test_passes_end_where_memory_does_however_many_work(some_workers: Any, seed:
     X, y, mass = data = table(number)
     given = as_arrays(data, number)
     how: dict[str, Any] = {"client": some_workers, "max_gathered": 0}
-    average = DaskAggregateLossClassifier(alpha=0.5, **how).fit(*given)
+    seen: list[PassEvent] = []
+    average = DaskAggregateLossClassifier(alpha=0.5, callback=seen.append, **how).fit(*given)
     peer = LogisticRegression(C=2.0, solver="newton-cholesky", tol=1e-12).fit(X, y, mass)
     assert average.coef_ == pytest.approx(peer.coef_, rel=1e-4)
+    assert average.intercept_ == pytest.approx(peer.intercept_, rel=1e-4, abs=1e-5)
     assert average.predict(X).tolist() == peer.predict(X).tolist()
+    for rows in (X, given[0]):
+        assert np.allclose(average.predict_proba(rows), peer.predict_proba(X), atol=1e-4)
+    assert average.converged_
+    assert average.n_passes_ == seen[-1].number <= 10
+    kept = int((mass > 0).sum())
+    assert all(event.rows_done == kept for event in seen if event.partitions_done == event.partitions == 5)
     settings: dict[str, Any] = {"aggregate": "close" if seed % 2 else "close_decay", "k": 0.4, "alpha": 0.5}
     close = DaskAggregateLossClassifier(**settings, max_iter=30, **how).fit(*given)
     same = AggregateLossClassifier(**settings, max_iter=30).fit(X, y, mass)
     assert close.coef_ == pytest.approx(same.coef_, rel=1e-9)
     assert close.intercept_ == pytest.approx(same.intercept_, rel=1e-9)
     assert close.predict(X).tolist() == same.predict(X).tolist()
-
-
-def test_over_partitions_averages_are_scikit_learns(client: Any) -> None:
-    data = table(1, 600)
-    seen: list[PassEvent] = []
-    model = DaskAggregateLossClassifier(alpha=2.0, max_gathered=0, callback=seen.append).fit(*as_arrays(data))
-    peer = LogisticRegression(C=0.5, solver="newton-cholesky", tol=1e-12).fit(data[0], data[1], data[2])
-    assert np.allclose(model.coef_, peer.coef_, rtol=1e-4)
-    assert np.allclose(model.intercept_, peer.intercept_, rtol=1e-4)
-    for rows in (data[0], as_arrays(data)[0]):
-        assert np.allclose(model.predict_proba(rows), peer.predict_proba(data[0]), atol=1e-4)
-    assert model.converged_
-    assert model.n_passes_ == seen[-1].number <= 10
-    kept = int((data[2] > 0).sum())
-    assert all(event.rows_done == kept for event in seen if event.partitions_done == event.partitions == 5)
 
 
 def expected_in_passes(data: Data, settings: dict[str, Any]) -> Any:
@@ -145,11 +127,11 @@ def expected_in_passes(data: Data, settings: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("between", [False, True])
 def test_a_scheduler_that_goes_away_is_an_error_that_says_what_to_do(between: bool) -> None:
-    cluster = workers(1, processes=False)
+    cluster = workers(1)
     client = distributed.Client(cluster)
 
     def leave(event: PassEvent) -> None:
-        if (event.partitions_done == event.partitions) == between:  # between two passes, or within one
+        if (event.partitions_done == event.partitions) == between:  # between two passes or during one
             cluster.close()
 
     try:

@@ -1,4 +1,4 @@
-"""Results of single partitions: against plain sums, in any pieces, with ties, and after a process is killed."""
+"""Results of single partitions: compared with plain sums, in pieces of any size, and after a process is killed."""
 
 import os
 import signal
@@ -24,15 +24,9 @@ from closecall.cluster.solve import Request, answer
 from closecall.losses import get_loss
 from closecall.solvers import standard
 from closecall.solvers.cuts import LossWindow
+from tests.cluster import table
 
 LOSS = get_loss("logistic")
-
-
-def table(seed: int, samples: int = 400) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(samples, 3)) * [1.0, 5.0, 0.2] + [0.0, 20.0, -1.0]
-    y = (X @ [1.0, 0.2, 1.0] - 3.0 + rng.logistic(size=samples) > 0).astype(int)
-    return X, y, rng.integers(1, 4, samples).astype(float)
 
 
 def frame_of(X: np.ndarray) -> Frame:
@@ -44,7 +38,7 @@ WINDOW, RAMP = LossWindow(0.3, 1.1, 0.2, 0.5), (1.2, 0.4)
 
 
 def requests() -> list[Request]:
-    """Return every kind of request that a problem makes."""
+    """Return requests of every kind that a problem can make."""
     asked = [("look", (C, WINDOW, 0.01)), ("tangents", (C, WINDOW, 0.01)), ("flow", (C, RAMP, None)),
              ("flow", (C, RAMP, C / 2)), ("gather", (C, -1.0, 1.0)), ("keys", (C, LOSS.threshold, 0.1, 0.4)),
              ("keys", (C, None, -0.5, -0.2))]  # fmt: skip
@@ -52,7 +46,7 @@ def requests() -> list[Request]:
 
 
 def numbers(found: Any) -> list[Any]:
-    """Return all values of a result, with rows sorted."""
+    """Return all values of a result, with gathered values sorted."""
     parts = []
     for value in vars(found).values():
         parts.append(np.sort(np.concatenate([np.ravel(each) for each in value])) if isinstance(value, list) else value)

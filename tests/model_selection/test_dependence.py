@@ -1,4 +1,4 @@
-"""Rows of groups: splits keep every kind of groups apart, so what a model knows about a member is not a gain."""
+"""Rows in groups: splits separate groups of every kind, so that recognising a member of a group is not a gain."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOTH = np.column_stack([USER, ITEM])
 
 
 def noise(seed: int, kind: np.ndarray) -> tuple[Any, Any]:
-    """Columns and labels that both depend on a member of this kind, but are unrelated for new members."""
+    """Return columns and labels that both depend on the member, but are unrelated for new members."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(20, 4))[kind] + 0.3 * rng.normal(size=(360, 4))
     z = rng.normal(size=20)[kind] + 0.3 * rng.normal(size=360)
@@ -30,7 +30,7 @@ def noise(seed: int, kind: np.ndarray) -> tuple[Any, Any]:
 
 
 def left(cv: Any, groups: Any, kind: np.ndarray, scoring: Any = None) -> int:
-    """In how many of eight runs the nearest neighbour, which recognises members, replaces logistic regression."""
+    """Return in how many of eight runs the nearest neighbour, which recognises members, replaces the baseline."""
     found = 0
     for seed in range(8):
         model = GuardedClassifierCV(LogisticRegression(), KNeighborsClassifier(1), cv=cv, scoring=scoring, refit=False)
@@ -76,7 +76,7 @@ def test_groups_within_groups_and_a_constant_column_change_nothing() -> None:
 def test_recognising_a_user_or_an_item_is_no_gain(cv: Any, kind: np.ndarray) -> None:
     assert left(cv, BOTH, kind) <= 1
     if kind is ITEM:
-        assert left(cv, USER, kind) >= 3  # for the same items it is one
+        assert left(cv, USER, kind) >= 3  # for the same items, it is a gain
 
 
 def test_recognising_a_member_of_a_panel_is_no_gain() -> None:

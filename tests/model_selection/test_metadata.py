@@ -1,4 +1,4 @@
-"""The referees with weights of zero, groups that searches divide by, several jobs, and scores that are none."""
+"""The meta-estimators with zero weights, groups that searches split by, several jobs, and one-vs-one scores."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from sklearn.svm import SVC
 
 from closecall import CloseKClassifierCV
 from closecall.model_selection import ExactThresholdClassifier, GuardedClassifierCV
-from closecall.model_selection.offsets import best_offsets
+from closecall.model_selection.offsets import best_offsets, predicted
 
 
 def noisy(samples: int = 150, classes: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -69,7 +69,7 @@ def test_a_fold_without_weight_has_nothing_to_say() -> None:
 
 
 def test_whole_weights_are_copies_for_the_whole_referee() -> None:
-    """The folds are given, so that copies fall on the side of their original."""
+    """The folds are given, so that copies are on the same side as the original."""
     X, y = noisy(90)
     mass = np.random.default_rng(2).integers(1, 4, 90)
     copies = np.repeat(np.arange(90), mass)
@@ -81,9 +81,7 @@ def test_whole_weights_are_copies_for_the_whole_referee() -> None:
     ):
         weighed = kind(folds).fit(X, y, sample_weight=mass)
         copied = kind(repeated).fit(X[copies], y[copies])
-        first, second = (
-            report.get("comparison") or report for report in (weighed.guard_report_, copied.guard_report_)
-        )  # the same numbers under one roof
+        first, second = (report.get("comparison") or report for report in (weighed.guard_report_, copied.guard_report_))
         assert first["gain"] == pytest.approx(second["gain"], abs=1e-9)
         assert first["standard_error"] == pytest.approx(second["standard_error"], abs=1e-9)
         np.testing.assert_array_equal(weighed.predict(X), copied.predict(X))
@@ -104,7 +102,7 @@ def test_searches_that_divide_by_groups_receive_them(wrapped: bool) -> None:
             return super().split(X, y, groups)
 
     search: Any = GridSearchCV(GaussianNB(), {"var_smoothing": [1e-9, 1e-2]}, cv=Folds(2))
-    plain = GridSearchCV(GaussianNB(), {"var_smoothing": [1e-9, 1e-2]}, cv=2)  # has no use for them
+    plain = GridSearchCV(GaussianNB(), {"var_smoothing": [1e-9, 1e-2]}, cv=2)  # does not use the groups
     close: Any = CloseKClassifierCV(cv=Folds(2), ks=(0.5,), alphas=(0.1, 10.0))
     if wrapped:
         search, close = make_pipeline(StandardScaler(), search), make_pipeline(StandardScaler(), close)
@@ -116,16 +114,19 @@ def test_searches_that_divide_by_groups_receive_them(wrapped: bool) -> None:
     ExactThresholdClassifier(search, cv=2, n_bootstrap=0).fit(X, y, groups=groups)
 
 
-def test_groups_are_routed() -> None:
+def test_weights_and_groups_are_routed() -> None:
     X, y = noisy(120)
-    groups = np.arange(120) // 4
+    groups, mass = np.arange(120) // 4, np.random.default_rng(1).uniform(0.5, 2, 120)
     with sklearn.config_context(enable_metadata_routing=True):
-        search = GridSearchCV(GaussianNB(), {"var_smoothing": [1e-9, 1e-2]}, cv=GroupKFold(2))
-        contest = GuardedClassifierCV(LogisticRegression(), {"search": search}, cv=GroupKFold(3), guard=0)
-        contest.set_fit_request(groups=True).fit(X, y, groups=groups)
-    expected = [LogisticRegression().fit(X[a], y[a]).score(X[b], y[b]) for a, b in GroupKFold(3).split(X, y, groups)]
-    found = [contest.cv_results_[f"split{fold}_test_score"][0] for fold in range(3)]
-    np.testing.assert_allclose(found, expected)
+        plain = LogisticRegression().set_fit_request(sample_weight=False)
+        heavy = GaussianNB().set_fit_request(sample_weight=True).set_score_request(sample_weight=False)
+        search = GridSearchCV(heavy, {"var_smoothing": [1e-9, 1e-2]}, cv=GroupKFold(2))
+        contest = GuardedClassifierCV(plain, {"heavy": heavy, "search": search}, cv=GroupKFold(3), guard=0)
+        contest.set_fit_request(groups=True, sample_weight=True).fit(X, y, groups=groups, sample_weight=mass)
+    for fold, (a, b) in enumerate(GroupKFold(3).split(X, y, groups)):
+        models = LogisticRegression().fit(X[a], y[a]), GaussianNB().fit(X[a], y[a], mass[a])
+        expected = [model.score(X[b], y[b], mass[b]) for model in models]
+        np.testing.assert_allclose(contest.cv_results_[f"split{fold}_test_score"][:2], expected)
 
 
 # Jobs.
@@ -144,13 +145,13 @@ def test_jobs_find_what_one_finds() -> None:
         np.testing.assert_array_equal(one.predict(X), two.predict(X))
 
 
-# The exact threshold, all of it by brute force.
+# The exact threshold, by brute force.
 
 
 @pytest.mark.parametrize("objective", ["accuracy", "balanced_accuracy", [[0, 1], [4, 0]], [[-2, 1], [3, -1]]])
 @pytest.mark.parametrize("member", [LogisticRegression(), GaussianNB()], ids=repr)
 def test_the_whole_classifier_by_brute_force(member: Any, objective: Any) -> None:
-    """Scores by scikit-learn, every cut tried, the gain of the cuts of the other folds."""
+    """Compute the scores by scikit-learn, try every cut, and measure the gain of the cuts chosen on the other folds."""
     X, y = make_classification(80, 5, weights=[0.7], flip_y=0.2, random_state=1)
     mass = np.random.default_rng(0).choice([0.5, 1.0, 2.0], 80)
     model = ExactThresholdClassifier(member, objective=objective, guard=0, n_bootstrap=0)
@@ -181,7 +182,7 @@ def test_the_whole_classifier_by_brute_force(member: Any, objective: Any) -> Non
     gain = np.average(saved[:, asked].mean(axis=0), weights=mass[asked])
     assert model.guard_report_["gain"] == pytest.approx(gain)
     left = mass[asked].sum() - mass[asked]
-    moves = mass[asked] * (saved[:, asked] - gain) / left  # of the mean, where a row is left out: the jackknife
+    moves = mass[asked] * (saved[:, asked] - gain) / left  # changes of the mean if a row is left out (jackknife)
     error = np.sqrt((len(asked) - 1) / len(asked) * (moves**2).mean(axis=0).sum())  # that of one division
     assert model.guard_report_["standard_error"] == pytest.approx(error)
     np.testing.assert_array_equal(
@@ -195,12 +196,24 @@ def tables_of(member: Any, X: Any, y: Any, mass: Any, name: str) -> np.ndarray:
 
 
 def best_cut(scores: np.ndarray, costs: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """The least cost of all cuts, and the middle of the widest gap that has it."""
+    """Return the lowest cost of all cuts, and the middle of the widest gap with this cost."""
     ranked = np.unique(scores)
     places = [ranked[0] - 1, *(ranked[:-1] + ranked[1:]) / 2, ranked[-1] + 1]
     totals = np.array([weights @ np.where(scores > place, costs[:, 1], costs[:, 0]) for place in places])
     widths = np.array([0, *np.diff(ranked), 0])
     return float(totals.min()), places[int(np.where(totals <= totals.min() + 1e-9, widths, -1).argmax())]
+
+
+def test_the_offset_is_the_best_of_all_cuts() -> None:
+    random = np.random.default_rng(0)
+    for _ in range(100):
+        samples = int(random.integers(2, 30))
+        scores = random.normal(size=samples).round(int(random.integers(0, 3)))
+        costs = random.choice([0.0, 1.0, 5.0, -1.0], size=(2, 2))[random.integers(0, 2, samples)]
+        weights = random.choice([0.5, 1.0, 3.0], size=samples)
+        chosen = predicted(scores[:, None], best_offsets(scores[:, None], costs, weights))
+        found = float(weights @ costs[np.arange(samples), chosen])
+        assert found == pytest.approx(best_cut(scores, costs, weights)[0], abs=1e-9)
 
 
 def test_gains_in_costs_below_zero_do_not_move_what_is_best_already() -> None:

@@ -121,29 +121,29 @@ class OverPartitions(LinearClassifier):
 
     def decision_function(self, X: Any) -> Any:
         """Return the same scores as the in-memory classifier, as a Dask array if X is a Dask collection."""
-        check_is_fitted(self, "coef_")
-        return self.each(X, "decision_function", np.float64, len(self.classes_) > 2)
+        return self._each(X, "decision_function")
 
     def predict(self, X: Any) -> Any:
         """Return the class labels (samples,), as a Dask array if X is a Dask collection."""
-        check_is_fitted(self, "coef_")
-        return self.each(X, "predict", self.classes_.dtype, False)
+        return self._each(X, "predict")
 
     @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Any:
         """Return the probabilities (samples, classes), as a Dask array if X is a Dask collection."""
-        check_is_fitted(self, "coef_")
-        return self.each(X, "predict_proba", np.float64, True)
+        return self._each(X, "predict_proba")
 
-    def each(self, X: Any, method: str, kind: Any, wide: bool) -> Any:
+    def _each(self, X: Any, method: str) -> Any:
         """Call a method of the in-memory classifier on X, or on every partition of a Dask collection."""
+        check_is_fitted(self, "coef_")
         if not is_collection(X):
             return getattr(LinearClassifier, method)(self, X)
+        wide = method == "predict_proba" or (method == "decision_function" and len(self.classes_) > 2)
+        kind = self.classes_.dtype if method == "predict" else np.float64
         empty = np.empty((0, len(self.classes_)) if wide else 0, kind)
         how: dict[str, Any] = {"model": self.to_local(), "method": method, "empty": empty, "meta": empty}
         if not hasattr(X, "rechunk"):
             return X.map_partitions(_call, **how)
-        X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+        X = X.rechunk({1: -1})
         shape = {"chunks": (X.chunks[0], (len(self.classes_),))} if wide else {"drop_axis": 1}
         return X.map_blocks(_call, dtype=kind, **how, **shape)
 
@@ -223,19 +223,10 @@ class DaskAggregateLossClassifier(OverPartitions):
 
 
 class DaskCloseKClassifier(OverPartitions):
-    """A :class:`closecall.CloseKClassifier` for Dask collections; see :class:`DaskAggregateLossClassifier`.
+    """A :class:`closecall.CloseKClassifier` for Dask collections.
 
-    Parameters
-    ----------
-    k, alpha, loss, max_iter, tol, fit_intercept, penalize_intercept, class_weight, multiclass
-        The same as in :class:`closecall.CloseKClassifier`.
-    max_gathered, client, callback
-        The same as in :class:`DaskAggregateLossClassifier`.
-
-    Attributes
-    ----------
-    coef_, intercept_, classes_, gap_, converged_, k_, n_passes_, n_features_in_, feature_names_in_
-        The same as in :class:`DaskAggregateLossClassifier`.
+    The parameters are those of :class:`closecall.CloseKClassifier`, and ``max_gathered``, ``client`` and ``callback``.
+    The attributes are those of :class:`DaskAggregateLossClassifier`.
     """
 
     aggregate = "close_decay"

@@ -41,14 +41,9 @@ LOST = (
 
 @contextmanager
 def connected(address: str = "", workers: int = 0) -> Iterator[Any]:
-    """Yield a client of the scheduler at ``address``, or of new workers on this machine.
+    """Yield a client of the scheduler at an address such as ``tcp://host:8786``.
 
-    Parameters
-    ----------
-    address : str
-        Such as ``tcp://host:8786``.
-    workers : int
-        The number of workers to start if there is no address; 0 means one per core.
+    If there is no address, ``workers`` workers are started on this machine; 0 means one per core.
     """
     if address:
         with _client(address) as client:
@@ -81,11 +76,9 @@ def _client(address: str) -> Any:
 
 def parts_of(X: Any) -> list[Any]:
     """Return the row blocks of a Dask array, data frame or series as delayed objects."""
-    if hasattr(X, "rechunk"):
-        if X.ndim == 2 and X.numblocks[1] > 1:
-            X = X.rechunk({1: -1})
-        return list(X.to_delayed().ravel())
-    return list(X.to_delayed())
+    if not hasattr(X, "rechunk"):
+        return list(X.to_delayed())
+    return list((X.rechunk({1: -1}) if X.ndim == 2 else X).to_delayed().ravel())
 
 
 class OnWorkers:
@@ -104,15 +97,9 @@ class OnWorkers:
 
 
 class DaskSource(OnWorkers):
-    """Partitions of Dask collections, held on the workers for one fit.
+    """Partitions of Dask collections, held on the workers of a client (by default the current one) for one fit.
 
-    Parameters
-    ----------
-    X, y : Dask array or data frame, and array or series
-        Collections with the same partitions.
-    sample_weight : Dask array or series, optional
-    client : distributed.Client, optional
-        By default, the current client.
+    X is an array or a data frame; y and sample_weight are arrays or series with the same partitions.
     """
 
     def __init__(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> None:
@@ -137,12 +124,8 @@ class DaskSource(OnWorkers):
 class DaskParquetSource(OnWorkers, ParquetSource):
     """Parquet files that the workers read once if they fit in memory, and otherwise in every pass.
 
-    Parameters
-    ----------
-    paths, target, features, weight, rows
-        The same as in :class:`closecall.cluster.ParquetSource`; the workers must see the files under the same paths.
-    client : distributed.Client, optional
-        By default, the current client.
+    The parameters are those of :class:`closecall.cluster.ParquetSource` and a client, by default the current one. The
+    workers must see the files under the same paths.
     """
 
     def __init__(

@@ -30,17 +30,16 @@ from ..solvers.many import Sample, shares_of
 from ..solvers.newton import LARGEST_RANK
 from .blocks import Block, Frame, Survey, fold_of, joined
 from .passes import Passes, draw
-from .solve import Ended, Request, Task, Together
+from .solve import Ended, Request, Task, together
 
 #: Entries of rows near the boundary that may be gathered on any machine: half a gigabyte as float64.
 ROOM = 1 << 26
 
 
 def near_room() -> int:
-    """Return how many entries of rows near the boundary may be gathered.
+    """Return how many entries of rows near the boundary may be gathered: an eighth of the memory, at least ``ROOM``.
 
-    The limit is an eighth of the memory, but at least ``ROOM``. Steps on gathered rows need no pass and give the same
-    result.
+    Steps on gathered rows need no pass and give the same result.
     """
     limits = []
     with suppress(AttributeError, OSError, ValueError):  # not available on this system
@@ -115,14 +114,14 @@ def fit_passes(
         shares = shares_for(survey, frame, problem)
         block, whole = passes.draw(shares), min(shares.values()) >= 1
     works = tasks(survey, frame, problem, labels, options, block, whole, room=near_room())
-    return to_models(frame, Together(passes, frame).run(works), options.tol, passes.number)
+    return to_models(frame, together(passes, frame, works), options.tol, passes.number)
 
 
 def tasks(
     survey: Survey, frame: Frame, problem: Problem, labels: Sequence[Any], options: Options, block: Block,
     whole: bool = False, *, room: int = ROOM, fold: tuple[int, int] | None = None,
 ) -> list[Any]:  # fmt: skip
-    """Return one task of :class:`closecall.cluster.solve.Together` for each label against the rest."""
+    """Return one task of :func:`closecall.cluster.solve.together` for each label against the rest."""
     total, mass, words = total_mass(survey, frame), frame.masses(block.y, block.mass), row_hashes(block.X)
     cut, intercept = select_by(problem, total, frame.size), (options.fit_intercept, options.penalize_intercept)
     penalty, found = frame.penalty(problem.alpha, options.penalize_intercept), []
@@ -178,23 +177,12 @@ def _deal(frame: Frame, shares: dict[Any, float], folds: int, block: Block) -> D
 
 
 def judged(frame: Frame, models: Sequence[Array], folds: int, shares: dict[Any, float], block: Block) -> Array:
-    """Compare two models in each fold, on rows outside the sample that was used to choose them.
+    """Compare two models in each of the first folds, on rows outside the sample that was used to choose them.
 
-    Parameters
-    ----------
-    frame : Frame
-    models : sequence of arrays (2, scores, coordinates)
-        The coordinates of both models for the first folds.
-    folds : int
-    shares : dict
-        The share of each label's rows that was sampled. The remaining rows represent all rows with the same label.
-    block : Block
-
-    Returns
-    -------
-    sums : array (2, classes, 4)
-        For each class, the masses and the sums of squared masses of the rows that are predicted correctly by both
-        models, only by the first, only by the second, or by neither.
+    Each element of ``models`` (2, scores, coordinates) contains both models of a fold. ``shares`` contains the share of
+    each label's rows that was sampled; the remaining rows represent all rows with the same label. The result (2,
+    classes, 4) contains the masses and the sums of squared masses of the rows that are predicted correctly by both
+    models, only by the first, only by the second, or by neither.
     """
     found = np.zeros((2, 4 * len(frame.classes)))
     least = min(shares.values())

@@ -40,16 +40,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class InMemory:
-    """Partitions in this process.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from closecall.cluster.blocks import make_block
-    >>> source = InMemory([make_block(np.eye(2), [0, 1]), make_block(np.ones((1, 2)), [1])])
-    >>> [(number, len(block)) for number, block in source.run(lambda block: block)]
-    [(0, 2), (1, 1)]
-    """
+    """Partitions in this process."""
 
     blocks: Sequence[Block]
 

@@ -29,7 +29,7 @@ from .blocks import Frame, Survey, fold_of
 from .classifier import MAX_GATHERED, OverPartitions
 from .fit import Dealt, deal, fit_passes, judged, tasks, to_models, total_mass
 from .passes import Passes, PassEvent
-from .solve import Together
+from .solve import together
 
 
 class DaskCloseKClassifierCV(OverPartitions):
@@ -64,10 +64,9 @@ random_state
     guard_report_ : dict
         The same as in :class:`closecall.CloseKClassifierCV`; ``judged`` is the mass of the rows used for the
         comparison.
-    alpha_, k_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, gap_, converged_, n_training_mass_
-        The attributes of the chosen setting, fitted to all rows.
-    n_passes_ : int
-        The number of passes over the data.
+    n_passes_, alpha_, k_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, gap_, converged_, \
+n_training_mass_
+        The number of passes, and the attributes of the chosen setting, fitted to all rows.
 
     Examples
     --------
@@ -180,7 +179,7 @@ random_state
             for setting in contenders:
                 problem = setting.within(total_mass(some, frame), self.n_training_mass_)
                 works += tasks(some, frame, problem, labels, self._options, block, fold=(fold, folds))
-        ends = Together(passes, frame).run(works)
+        ends = together(passes, frame, works)
         to_models(frame, ends, self.tol, passes.number)  # raises if a solution is not finite
         found = np.stack([end.c for end in ends])
         return list(found.reshape(used, len(contenders), len(labels), -1))
@@ -202,11 +201,10 @@ random_state
         winner, total = int(outcome.taken), float(masses.sum())
         chosen = contenders[winner]
         self.best_params_ = asdict(chosen)
-        self.best_index_ = next(
-            place for place, each in enumerate(self.cv_results_["params"])
-            if (each["loss"], each["aggregate"], each["k"], each["alpha"], each["exact_intercept"])
-            == (chosen.loss, chosen.aggregate, chosen.k, chosen.alpha, False)
-        )  # fmt: skip
+        names = ("loss", "aggregate", "k", "alpha", "exact_intercept")
+        wanted = [self.best_params_[name] for name in names]
+        known = [[each[name] for name in names] for each in self.cv_results_["params"]]
+        self.best_index_ = known.index(wanted)
         self.best_score_ = float((both + (second if winner else first)) / total)
         self.guard_report_ = {
             "guard": check_guard(self.guard, GUARD), "baseline": contenders[0].peer, "fresh_folds": 0, "judged": total,

@@ -16,8 +16,6 @@ def predicted(scores: Array, offsets: Array) -> Array:
 
     Examples
     --------
-    >>> predicted(np.array([[-1.0], [2.0]]), np.array([0.0])).tolist()
-    [0, 1]
     >>> predicted(np.array([[1.0, 2.0, 0.0]]), np.array([1.5, 0.0, 0.0])).tolist()
     [0]
     """

@@ -28,9 +28,9 @@ def workers(count: int) -> Any:
     )  # fmt: skip
 
 
-def partitions(X: Any, y: Any, mass: Any, seed: int = 0, parts: int = 4) -> InMemory:
-    """Return uneven partitions of shuffled rows, one of them empty."""
+def partitions(X: Any, y: Any, mass: Any, seed: int = 0, parts: int = 4, *, shuffled: bool = True) -> InMemory:
+    """Return uneven partitions of the rows, one of them empty."""
     rng = np.random.default_rng(seed)
     ends = np.sort(rng.integers(0, len(y), parts))
-    chosen = np.split(rng.permutation(len(y)), [*ends, ends[-1]])
+    chosen = np.split(rng.permutation(len(y)) if shuffled else np.arange(len(y)), [*ends, ends[-1]])
     return InMemory([make_block(X[part], y[part], mass[part]) for part in chosen])

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +150,11 @@ class Dealt:
     block: Block
     counts: Array
 
+    @cached_property
+    def fold(self) -> Array:
+        """The fold of each row of the sample (rows,)."""
+        return fold_of(row_hashes(self.block.X), len(self.counts))
+
     def outside(self, survey: Survey, frame: Frame, fold: int) -> tuple[Survey, Block]:
         """Return the survey and the sample of the rows outside one fold."""
         left = self.counts.sum(axis=0) - self.counts[fold]
@@ -159,7 +164,7 @@ class Dealt:
                 raise ValueError(f"fold {fold} holds all rows of class {name!r}; use fewer folds, or drop the class")
             labels[name] = int(rows), mass
         some = replace(survey, rows=int(left[:, 0].sum()), labels=labels, total=float(left[:, 1].sum()))
-        kept, block = fold_of(row_hashes(self.block.X), len(self.counts)) != fold, self.block
+        kept, block = self.fold != fold, self.block
         return some, Block(block.X[kept], block.y[kept], block.mass[kept])
 
 

@@ -22,10 +22,9 @@ from ..linear.guard import Setting, order
 from ..linear.race import FINAL_TESTS
 from ..linear.search import ALPHAS, KS
 from ..linear.splits import FOLDS
-from ..linear.training import row_hashes
 from ..paired import GUARD, Gain, check_guard, compare, from_sums, guessing, in_balance
 from ..solvers.many import shares_of
-from .blocks import Frame, Survey, fold_of
+from .blocks import Frame, Survey
 from .classifier import MAX_GATHERED, OverPartitions
 from .fit import Dealt, deal, fit_passes, judged, tasks, to_models, total_mass
 from .passes import Passes, PassEvent
@@ -55,18 +54,9 @@ random_state
     max_gathered, client, callback
         The same as in :class:`DaskAggregateLossClassifier`.
 
-    Attributes
-    ----------
-    cv_results_
-        The results on the sample.
-    best_params_, best_index_, best_score_
-        The chosen setting, and its accuracy on the rows used for the comparison.
-    guard_report_ : dict
-        The same as in :class:`closecall.CloseKClassifierCV`; ``judged`` is the mass of the rows used for the
-        comparison.
-    n_passes_, alpha_, k_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, gap_, converged_, \
-n_training_mass_
-        The number of passes, and the attributes of the chosen setting, fitted to all rows.
+    The attributes are those of :class:`closecall.CloseKClassifierCV` and ``n_passes_``. If the rows were not gathered,
+    ``cv_results_`` contains the results on the sample, ``best_score_`` is the accuracy on the rows used for the
+    comparison, and ``guard_report_["judged"]`` is the mass of these rows.
 
     Examples
     --------
@@ -116,7 +106,7 @@ n_training_mass_
         shares = shares_of(survey.counts, max(entries // frame.size, 50))
         shares = {label: min(0.5, share) for label, share in shares.items()}  # the other half is for the comparison
         dealt = deal(passes, frame, shares, folds)
-        contenders = self._heat(dealt, frame, folds)
+        contenders = self._heat(dealt, frame)
         models = self._fold_models(passes, survey, frame, labels, dealt, contenders)
         sums = reduce(add, passes.run("judge", partial(judged, frame, models, folds, shares)))
         winner = self._decide(contenders, sums)
@@ -126,7 +116,7 @@ n_training_mass_
         found = fit_passes(passes, survey, frame, chosen.problem, labels, self._options, block=dealt.block)
         self._keep(found, survey, frame, chosen.problem)
         if self.calibration is not None:
-            self.calibrators_ = self._calibrate(dealt, frame, [each[winner] for each in models], folds)
+            self.calibrators_ = self._calibrate(dealt, frame, [each[winner] for each in models])
 
     def _folds(self) -> int:
         """Return the number of folds; options that only the in-memory search supports raise an error."""
@@ -140,11 +130,11 @@ n_training_mass_
             raise ValueError(f"cv={self.cv} must be at least 2")
         return folds
 
-    def _heat(self, dealt: Dealt, frame: Frame, folds: int) -> list[Setting]:
+    def _heat(self, dealt: Dealt, frame: Frame) -> list[Setting]:
         """Return the best settings of logistic regression and of close-k, by an in-memory search on the sample."""
         sample = dealt.block
-        group = fold_of(row_hashes(sample.X), folds)
-        pairs = [(np.flatnonzero(group != fold), np.flatnonzero(group == fold)) for fold in range(folds)]
+        tests = [dealt.fold == fold for fold in range(len(dealt.counts))]
+        pairs = [(np.flatnonzero(~test), np.flatnonzero(test)) for test in tests]
         weights = None if frame.factors is None else dict(zip(frame.classes.tolist(), frame.factors, strict=True))
         inner = self.to_local().set_params(cv=pairs, refit=False, class_weight=weights, calibration=None)
         inner.fit(sample.X, sample.y, sample.mass)
@@ -212,14 +202,12 @@ n_training_mass_
         }  # fmt: skip
         return winner
 
-    def _calibrate(self, dealt: Dealt, frame: Frame, models: Sequence[Array], folds: int) -> list[Array]:
+    def _calibrate(self, dealt: Dealt, frame: Frame, models: Sequence[Array]) -> list[Array]:
         """Fit calibrators to out-of-fold scores of the sample."""
-        sample = dealt.block
-        group, codes = fold_of(row_hashes(sample.X), folds), np.searchsorted(frame.classes, sample.y)
-        rows = [np.flatnonzero(group == fold) for fold in range(len(models))]
-        scores = []
-        for mine, model in zip(rows, models, strict=True):
-            coef, intercept = zip(*map(frame.to_parameters, model), strict=True)
-            scores.append(scores_of(sample.X[mine], np.array(coef), np.array(intercept)))
+        sample, codes = dealt.block, np.searchsorted(frame.classes, dealt.block.y)
+        rows = [np.flatnonzero(dealt.fold == fold) for fold in range(len(models))]
+        scores = [
+            scores_of(sample.X[mine], *frame.to_parameters(model)) for mine, model in zip(rows, models, strict=True)
+        ]
         some = np.concatenate(rows)
         return fit_calibrators(str(self.calibration), np.concatenate(scores), codes[some], sample.mass[some])

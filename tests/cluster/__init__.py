@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from closecall.cluster.blocks import make_block
-from closecall.cluster.passes import InMemory
+from closecall.cluster.passes import InMemory, make_block
 
 
 def table(seed: int, samples: int = 400, features: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -21,8 +21,7 @@ from closecall.cluster import (  # noqa: E402
     DaskCloseKClassifier,
     PassEvent,
 )
-from closecall.cluster.blocks import make_block  # noqa: E402
-from closecall.cluster.passes import InMemory  # noqa: E402
+from closecall.cluster.passes import InMemory, make_block  # noqa: E402
 from tests.cluster import workers  # noqa: E402
 
 Data = tuple[np.ndarray, np.ndarray, np.ndarray]

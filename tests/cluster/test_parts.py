@@ -17,9 +17,8 @@ pytest.importorskip("distributed", reason="needs the extra dask")
 
 from closecall import CloseKClassifier
 from closecall.cluster import DaskAggregateLossClassifier, DaskCloseKClassifier, ParquetSource, PassEvent
-from closecall.cluster.blocks import Block, Frame, make_block, survey
 from closecall.cluster.parquet_source import Recast
-from closecall.cluster.passes import InMemory, draw
+from closecall.cluster.passes import Block, Frame, InMemory, draw, make_block, survey
 from closecall.cluster.solve import Request, answer
 from closecall.losses import get_loss
 from closecall.solvers import standard

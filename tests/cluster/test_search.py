@@ -13,9 +13,8 @@ from sklearn.linear_model import LogisticRegression
 from closecall import CloseKClassifier, CloseKClassifierCV
 from closecall._names import spread_out
 from closecall.cluster import DaskCloseKClassifierCV
-from closecall.cluster.blocks import Block, Frame, fold_of, make_block
 from closecall.cluster.fit import deal, judged, total_mass
-from closecall.cluster.passes import Passes
+from closecall.cluster.passes import Block, Frame, Passes, fold_of, make_block
 from closecall.cluster.solve import Request, answer
 from closecall.linear.training import row_hashes
 from closecall.solvers.cuts import LossWindow

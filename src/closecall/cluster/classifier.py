@@ -15,9 +15,8 @@ from ..linear import AggregateLossClassifier, CloseKClassifier
 from ..linear.base import LinearClassifier, has_probabilities
 from ..linear.fitting import MULTICLASS, Models, Options, warn_unsettled
 from ..objective import Problem
-from .blocks import Frame, Survey, joined
 from .fit import fit_passes, make_frame, select_by, total_mass
-from .passes import Passes, PassEvent, Source, is_collection
+from .passes import Frame, Passes, PassEvent, Source, Survey, is_collection, joined
 
 #: Up to this many entries of X, 128 MiB, a fit gathers the rows and fits them in memory.
 MAX_GATHERED = 1 << 24

@@ -18,9 +18,8 @@ try:
 except ImportError as error:
     raise ImportError("fitting on Dask needs the package distributed: pip install 'closecall[dask]'") from error
 
-from .blocks import Block, make_block
 from .parquet_source import ROWS, ParquetSource, Piece
-from .passes import ClusterError, is_collection
+from .passes import Block, ClusterError, is_collection, make_block
 
 #: The share of the workers' memory that decoded files may occupy; if they need more, they are read in every pass.
 MEMORY_SHARE = 0.4

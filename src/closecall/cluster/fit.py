@@ -28,8 +28,7 @@ from ..solvers.cuts import ALL, LossCut, cut_of
 from ..solvers.kernels import pull_close, pull_largest, pull_of
 from ..solvers.many import Sample, shares_of
 from ..solvers.newton import LARGEST_RANK
-from .blocks import Block, Frame, Survey, fold_of, joined
-from .passes import Passes, draw
+from .passes import Block, Frame, Passes, Survey, draw, fold_of, joined
 from .solve import Ended, Request, Task, together
 
 #: Entries of rows near the boundary that may be gathered on any machine: half a gigabyte as float64.

@@ -20,8 +20,7 @@ import numpy as np
 from .._budget import LIMIT
 from .._names import Array
 from ..preprocessing import squash
-from .blocks import Block, make_block
-from .passes import ClusterError
+from .passes import Block, ClusterError, make_block
 
 #: Rows of a partition: smaller row groups are combined up to this number.
 ROWS = 1 << 19

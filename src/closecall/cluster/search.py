@@ -24,10 +24,9 @@ from ..linear.search import ALPHAS, KS
 from ..linear.splits import FOLDS
 from ..paired import GUARD, Gain, check_guard, compare, from_sums, guessing, in_balance
 from ..solvers.many import shares_of
-from .blocks import Frame, Survey
 from .classifier import MAX_GATHERED, OverPartitions
 from .fit import Dealt, deal, fit_passes, judged, tasks, to_models, total_mass
-from .passes import Passes, PassEvent
+from .passes import Frame, Passes, PassEvent, Survey
 from .solve import together
 
 
@@ -120,11 +119,11 @@ random_state
 
     def _folds(self) -> int:
         """Return the number of folds; options that only the in-memory search supports raise an error."""
-        only = "only if the rows are gathered: raise max_gathered to at least the size of X, or omit this option"
+        only = "supported only for gathered rows: raise max_gathered to at least the size of X, or omit this option"
         if self.scoring not in (None, "accuracy"):
-            raise ValueError(f"scoring={self.scoring!r} is possible {only}")
+            raise ValueError(f"scoring={self.scoring!r} is {only}")
         if self.cv is not None and not isinstance(self.cv, int | np.integer):
-            raise ValueError(f"cv={self.cv!r} is possible {only}; a number of folds is always possible")
+            raise ValueError(f"cv={self.cv!r} is {only}; a number of folds is always supported")
         folds = FOLDS if self.cv is None else int(self.cv)
         if folds < 2:
             raise ValueError(f"cv={self.cv} must be at least 2")

@@ -30,8 +30,7 @@ from ..solvers.narrow import gap_of, narrow
 from ..solvers.newton import LARGEST_RANK
 from ..solvers.rows import TangentSums
 from ..solvers.stages import KINK, Spot, Walk
-from .blocks import Block, Frame, fold_of
-from .passes import Passes
+from .passes import Block, Frame, Passes, fold_of
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,6 @@ def noisy(samples: int = 150, classes: int = 2, seed: int = 0) -> tuple[np.ndarr
     return make_classification(samples, 6, n_informative=4, n_classes=classes, flip_y=0.2, random_state=seed)
 
 
-# Weights.
-
-
 def test_a_class_without_weight_does_not_count_in_balanced_accuracy() -> None:
     X, y = noisy(120, 3)
     mass = np.where(y == 2, 0.0, 1.0)
@@ -87,9 +84,6 @@ def test_whole_weights_are_copies_for_the_whole_referee() -> None:
         np.testing.assert_array_equal(weighed.predict(X), copied.predict(X))
 
 
-# Groups.
-
-
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_searches_that_divide_by_groups_receive_them(wrapped: bool) -> None:
     X, y = noisy(120)
@@ -129,9 +123,6 @@ def test_weights_and_groups_are_routed() -> None:
         np.testing.assert_allclose(contest.cv_results_[f"split{fold}_test_score"][:2], expected)
 
 
-# Jobs.
-
-
 def test_jobs_find_what_one_finds() -> None:
     X, y = noisy(150, 3)
     for kind in (
@@ -143,9 +134,6 @@ def test_jobs_find_what_one_finds() -> None:
             two = kind(2).fit(X, y)
         assert one.guard_report_ == two.guard_report_
         np.testing.assert_array_equal(one.predict(X), two.predict(X))
-
-
-# The exact threshold, by brute force.
 
 
 @pytest.mark.parametrize("objective", ["accuracy", "balanced_accuracy", [[0, 1], [4, 0]], [[-2, 1], [3, -1]]])

@@ -9,6 +9,7 @@ import sklearn
 from scipy import sparse, stats
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.datasets import load_iris, make_classification
+from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score, make_scorer
@@ -30,17 +31,6 @@ def moons(samples: int = 240) -> tuple[np.ndarray, np.ndarray]:
     return sklearn.datasets.make_moons(samples, noise=0.25, random_state=4)
 
 
-class Uncertain(ClassifierMixin, BaseEstimator):
-    """Predict a random class for each row."""
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "Uncertain":
-        self.classes_ = np.unique(y)
-        return self
-
-    def predict(self, X: Any) -> np.ndarray:
-        return self.classes_[np.random.default_rng(len(X)).integers(0, 2, len(X))]
-
-
 class Cut(ClassifierMixin, BaseEstimator):
     """Predict whether the first column is above a fixed value."""
 
@@ -53,9 +43,6 @@ class Cut(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         return self.classes_[(X[:, 0] > self.at).astype(int)]
-
-
-# The guarded choice.
 
 
 def test_scores_and_the_paired_gain_over_both_divisions_are_those_of_plain_loops() -> None:
@@ -113,7 +100,8 @@ def test_a_challenger_must_be_better_than_guessing(informative: bool) -> None:
     weight = random.integers(1, 4, 300).astype(float)
     folds = list(StratifiedKFold(5, shuffle=True, random_state=1).split(X, y))
     stump = DecisionTreeClassifier(max_depth=1)
-    model = GuardedClassifierCV(Uncertain(), {"stump": stump}, cv=folds, guard=0.5).fit(X, y, weight)
+    coin = DummyClassifier(strategy="uniform", random_state=0)
+    model = GuardedClassifierCV(coin, {"stump": stump}, cv=folds, guard=0.5).fit(X, y, weight)
     found, right = model.guard_report_["comparison"], np.zeros(300)
     for train, test in folds:
         right[test] = clone(stump).fit(X[train], y[train], weight[train]).predict(X[test]) == y[test]
@@ -212,9 +200,6 @@ def test_bad_challengers_are_refused(challengers: Any, match: str) -> None:
     X, y = moons(60)
     with pytest.raises(ValueError, match=match):
         GuardedClassifierCV(LogisticRegression(), challengers).fit(X, y)
-
-
-# The exact threshold.
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -356,18 +341,11 @@ def test_copies_whose_labels_differ_are_not_recognised(rare: bool) -> None:
     chosen = 0
     for seed in range(20):
         random = np.random.default_rng(seed)
-        share = np.ones(60) / 60 if rare else np.arange(1, 61) ** -1.5 / np.sum(np.arange(1, 61) ** -1.5)
-        rows = np.append(np.arange(60), random.choice(60, 340, p=share))
-        y = (
-            (random.permutation(60) < 3)[rows]
-            if rare
-            else random.permutation(60)[rows] % 2 ^ (random.random(400) < 0.1)
-        )
-        members = {
-            "bayes": GaussianNB(),
-            "near": KNeighborsClassifier(1),
-            "tree": DecisionTreeClassifier(random_state=0),
-        }
+        share = np.ones(60) if rare else np.arange(1, 61) ** -1.5
+        rows = np.append(np.arange(60), random.choice(60, 340, p=share / share.sum()))
+        labels, flips = random.permutation(60), random.random(400) < 0.1
+        y = labels[rows] < 3 if rare else labels[rows] % 2 ^ flips
+        members = [GaussianNB(), KNeighborsClassifier(1), DecisionTreeClassifier(random_state=0)]
         model = GuardedClassifierCV(LogisticRegression(), members, refit=False)
         model.fit(random.normal(size=(60, 5))[rows], y.astype(int))
         chosen += model.guard_report_["chosen"] != "baseline"

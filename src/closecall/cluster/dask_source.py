@@ -44,18 +44,13 @@ def connected(address: str = "", workers: int = 0) -> Iterator[Any]:
 
     If there is no address, ``workers`` workers are started on this machine; 0 means one per core.
     """
-    if address:
-        with _client(address) as client:
-            yield client
+    if not address:
+        with distributed.LocalCluster(
+            n_workers=workers or os.cpu_count() or 1, threads_per_worker=1, host="127.0.0.1",
+            dashboard_address="127.0.0.1:0", silence_logs=50,
+        ) as cluster, distributed.Client(cluster, direct_to_workers=True) as client:  # fmt: skip
+            yield client  # direct_to_workers: the workers are on this machine, so data can bypass the scheduler
         return
-    with distributed.LocalCluster(
-        n_workers=workers or os.cpu_count() or 1, threads_per_worker=1, host="127.0.0.1",
-        dashboard_address="127.0.0.1:0", silence_logs=50,
-    ) as cluster, distributed.Client(cluster, direct_to_workers=True) as client:  # fmt: skip
-        yield client  # direct_to_workers: the workers are on this machine, so data can bypass the scheduler
-
-
-def _client(address: str) -> Any:
     try:
         client = distributed.Client(address, timeout=FIRST_SIGN)
     except (OSError, ValueError, TimeoutError) as error:
@@ -63,14 +58,14 @@ def _client(address: str) -> Any:
             f"no Dask scheduler answers at {address} ({error}); start one (dask scheduler), correct the address, or "
             "leave it out to use only this machine"
         ) from error
-    try:
-        client.wait_for_workers(1, timeout=FIRST_WORKER)
-    except TimeoutError as error:
-        client.close()
-        raise ClusterError(
-            f"the Dask scheduler at {address} has no workers; start some (dask worker {address}) and try again"
-        ) from error
-    return client
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=FIRST_WORKER)
+        except TimeoutError as error:
+            raise ClusterError(
+                f"the Dask scheduler at {address} has no workers; start some (dask worker {address}) and try again"
+            ) from error
+        yield client
 
 
 def parts_of(X: Any) -> list[Any]:
@@ -114,8 +109,8 @@ class DaskSource(OnWorkers):
         if len({len(each) for each in parts}) > 1:
             sizes = ", ".join(str(len(each)) for each in parts)
             raise ValueError(f"X, y and sample_weight have {sizes} partitions; they must have the same number")
-        blocks = [delayed(make_block, pure=False)(*each, number=number)
-                  for number, each in enumerate(zip(*parts, strict=True))]  # fmt: skip
+        make = delayed(make_block, pure=False)
+        blocks = [make(*each, number=number) for number, each in enumerate(zip(*parts, strict=True))]
         self.partitions = len(blocks)
         self.blocks = self.client.compute(blocks)
 

@@ -91,15 +91,6 @@ def total_mass(survey: Survey, frame: Frame) -> float:
     return float(masses.sum() if frame.factors is None else masses @ frame.factors)
 
 
-def shares_for(survey: Survey, frame: Frame, problem: Problem) -> dict[Any, float]:
-    """Return the share of each label in the sample from which a problem starts, as in an in-memory fit."""
-    total = total_mass(survey, frame)
-    room = many.sample_sizes(survey.rows, select_by(problem, total, frame.size).k / total)[1]
-    if survey.rows < many.FROM_ROWS:  # so few rows are solved without sampling
-        return dict.fromkeys(survey.labels, 1.0)
-    return shares_of(survey.counts, max(room, 50 * frame.size))
-
-
 def fit_passes(
     passes: Passes, survey: Survey, frame: Frame, problem: Problem, labels: Sequence[Any], options: Options,
     *, block: Block | None = None,
@@ -110,7 +101,10 @@ def fit_passes(
     """
     whole = False
     if block is None:
-        shares = shares_for(survey, frame, problem)
+        total = total_mass(survey, frame)
+        room = many.sample_sizes(survey.rows, select_by(problem, total, frame.size).k / total)[1]
+        few = survey.rows < many.FROM_ROWS  # these are solved without sampling, as in memory
+        shares = dict.fromkeys(survey.labels, 1.0) if few else shares_of(survey.counts, max(room, 50 * frame.size))
         block, whole = passes.draw(shares), min(shares.values()) >= 1
     works = tasks(survey, frame, problem, labels, options, block, whole, room=near_room())
     return to_models(frame, together(passes, frame, works), options.tol, passes.number)

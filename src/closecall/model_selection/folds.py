@@ -10,7 +10,6 @@ import numpy as np
 from scipy import sparse
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
-from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import PredefinedSplit, StratifiedGroupKFold, check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, assert_all_finite, column_or_1d, get_tags, indexable
@@ -174,19 +173,13 @@ class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: igno
         """Return the logarithms of the class probabilities in shape (samples, classes)."""
         return self._classifier.predict_log_proba(X)
 
-    def _learnt(self, name: str) -> Any:
-        try:
-            return getattr(self._classifier, name)
-        except NotFittedError as error:
-            raise AttributeError(f"{type(self).__name__} has no {name} before it is fitted") from error
-
     @property
     def n_features_in_(self) -> int:
-        return int(self._learnt("n_features_in_"))
+        return int(self._classifier.n_features_in_)
 
     @property
     def feature_names_in_(self) -> Array:
-        return self._learnt("feature_names_in_")
+        return self._classifier.feature_names_in_
 
     def __sklearn_tags__(self) -> Any:
         tags, members = super().__sklearn_tags__(), [get_tags(member) for _, member in self._members()]

@@ -131,10 +131,7 @@ class ExactThresholdClassifier(Referee):
 
     def _settle(self, scores: list[Array], gain: Gain, costs: Array, weights: Array, guard: float) -> None:
         """Find the optimum and its interval, and decide whether to move the threshold."""
-        pooled = np.concatenate(scores)
-        seen = np.isfinite(pooled).all(axis=1)
-        stacked, heavy = np.tile(costs, (len(scores), 1))[seen], np.tile(weights, len(scores))[seen]
-        pooled = pooled[seen]
+        pooled, stacked, heavy = _pooled(scores, costs, weights)
         offsets = best_offsets(pooled, stacked, heavy)
         outcome = compare("the moved threshold", "the classifier's own", gain, guard)
         moved = bool(outcome.taken) if guard > 0 else True
@@ -187,28 +184,24 @@ class ExactThresholdClassifier(Referee):
 
     def _gain(self, scores: list[Array], panel: Panel, costs: Array) -> Gain:
         """Return the mean gain, where each part of the rows uses the threshold that is best for the other parts."""
-        gains, part, times = np.full((len(scores), len(panel.part)), np.nan), panel.part, len(scores)
+        gains, part = np.full((len(scores), len(panel.part)), np.nan), panel.part
         for number, may in enumerate(panel.may):
             others, rows = np.flatnonzero((part >= 0) & may[part]), np.flatnonzero(part == number)
-            pooled = np.concatenate([table[others] for table in scores])
-            kept = np.isfinite(pooled).all(axis=1)
-            if not kept.any():
-                continue
-            price, heavy = np.tile(costs[others], (times, 1))[kept], np.tile(panel.weights[others], times)[kept]
-            offsets = best_offsets(pooled[kept], price, heavy)
-            for table, gain in zip(scores, gains, strict=True):
-                gain[rows] = saved(table[rows], costs[rows], offsets)
+            known = _pooled(scores, costs, panel.weights, others)
+            if len(known[0]):
+                offsets = best_offsets(*known)
+                gains[:, rows] = [saved(table[rows], costs[rows], offsets) for table in scores]
         table = scores[0]
-        known = np.isfinite(table).all(axis=1)
+        unknown = ~np.isfinite(table).all(axis=1)
         tried = np.array([saved(table, costs, offsets) for offsets in moves(table)])
-        tried[:, ~known] = np.nan
+        tried[:, unknown] = np.nan
         found = paired(gains.mean(axis=0), panel.weights, panel.units, gains.var(axis=0))
         found = replace(found, chance=panel.chance(tried))
         if not panel.units.time or found.mean <= found.needed(STRICT):
             return found
         # Blocks a season apart choose good, but different, thresholds for each other; the common one must gain too.
-        same = saved(table, costs, best_offsets(table[known], costs[known], panel.weights[known]))
-        same[~known] = np.nan
+        same = saved(table, costs, best_offsets(*_pooled([table], costs, panel.weights)))
+        same[unknown] = np.nan
         single = paired(same, panel.weights, panel.units)
         return found if single.mean > single.needed(STRICT) else single
 
@@ -294,6 +287,15 @@ def _table(model: Any, X: Any, method: str) -> Array:
     if scores.shape[1] == 2:
         return scores[:, 1:]
     return np.log(np.maximum(scores, 1e-300)) if method == "predict_proba" else scores
+
+
+def _pooled(
+    scores: list[Array], costs: Array, weights: Array, rows: Array | slice = slice(None)
+) -> tuple[Array, Array, Array]:
+    """Return the known scores of some rows in all divisions, with the costs and weights of these rows."""
+    pooled, times = np.concatenate([table[rows] for table in scores]), len(scores)
+    known = np.isfinite(pooled).all(axis=1)
+    return pooled[known], np.tile(costs[rows], (times, 1))[known], np.tile(weights[rows], times)[known]
 
 
 def _curve(scores: Array, costs: Array, weights: Array, default: float) -> tuple[Array, Array]:

@@ -82,6 +82,17 @@ def test_the_answer_is_the_one_in_memory_bit_for_bit(client: Any, seed: int) -> 
     assert np.allclose(model.decision_function(X).compute(), expected.decision_function(data[0]), rtol=1e-12)
 
 
+def test_feature_names_are_those_of_the_last_fit_and_always_text(client: Any) -> None:
+    X, y, _ = table(2)
+    model, labels = DaskCloseKClassifier(), dd.from_pandas(pd.Series(y.astype(str)), npartitions=2)
+    for columns, names in ((list("abc"), list("abc")), ([0, 1, 2], None)):
+        frame = dd.from_pandas(pd.DataFrame(X, columns=columns), npartitions=2)
+        model.fit(frame, labels)
+        found = getattr(model, "feature_names_in_", None)
+        assert (None if found is None else found.tolist()) == names
+        assert len(model.predict(frame).compute()) == len(y)  # a warning about names would be an error
+
+
 @pytest.fixture(scope="module", params=[1, 2, 3, 4])
 def some_workers(request: pytest.FixtureRequest) -> Iterator[Any]:
     with workers(request.param) as cluster, distributed.Client(cluster, set_as_default=False) as found:

@@ -48,19 +48,20 @@ class OverPartitions(LinearClassifier):
             )
         from .dask_source import DaskSource  # imported here because fitting files needs no Dask
 
-        names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
         source = DaskSource(X, y, sample_weight, client=self.client)
         try:
             self.fit_source(source)
         finally:
             source.close()
-        if names is not None:
+        names = list(getattr(X, "columns", []))
+        if names and all(isinstance(name, str) for name in names):  # as in scikit-learn
             self.feature_names_in_ = np.array(names, dtype=object)
         return self
 
     def fit_source(self, source: Source) -> Any:
         """Fit to any source of partitions, such as a :class:`closecall.cluster.ParquetSource`, and return self."""
         self._check()
+        vars(self).pop("feature_names_in_", None)  # of an earlier fit
         passes = Passes(source, self.callback)
         survey = passes.survey()
         if survey.rows * survey.features <= self.max_gathered:

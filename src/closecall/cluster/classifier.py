@@ -65,7 +65,10 @@ class OverPartitions(LinearClassifier):
         passes = Passes(source, self.callback)
         survey = passes.survey()
         if survey.rows * survey.features <= self.max_gathered:
-            return self._in_memory(passes)
+            rows = joined(passes.gather())
+            _copy_fitted(self.to_local().fit(rows.X, rows.y, rows.mass), self)
+            self.n_passes_ = passes.number
+            return self
         classes = np.array(sorted(survey.labels))
         if len(classes) > 2 and self.multiclass != "ovr":
             raise ValueError(
@@ -104,13 +107,6 @@ class OverPartitions(LinearClassifier):
         self.k_ = get_aggregate(problem.aggregate).counts(problem.k, problem.m, total)[0]
         convex = select_by(problem, total).convex
         warn_unsettled(type(self).__name__, problem, models, self._options, convex, depth=6)
-
-    def _in_memory(self, passes: Passes) -> Any:
-        """Gather all rows and fit the in-memory classifier to them."""
-        rows = joined(passes.gather())
-        _copy_fitted(self.to_local().fit(rows.X, rows.y, rows.mass), self)
-        self.n_passes_ = passes.number
-        return self
 
     def to_local(self) -> Any:
         """Return the in-memory classifier with the same parameters, fitted if this one is."""

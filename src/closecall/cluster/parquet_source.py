@@ -162,22 +162,14 @@ class ParquetSource:
         self.pieces = list(_pieces(self.files, target, features, weight, rows))
         if not self.pieces:
             raise ValueError(f"{self.files[0]!r} has no rows; pass files with rows")
-        self.features = self.pieces[0].features
+        self.features, self.partitions = self.pieces[0].features, len(self.pieces)
+        self.rows = sum(piece.rows for piece in self.pieces)  # according to the files
         self.pool: ProcessPoolExecutor | None = None
         if scratch and not os.path.isdir(scratch):
             raise ValueError(
                 f"scratch={scratch!r} is not a folder; pass one with space for the decoded rows, or omit it"
             )
         self.scratch, self.folder = scratch, ""
-
-    @property
-    def partitions(self) -> int:
-        return len(self.pieces)
-
-    @property
-    def rows(self) -> int:
-        """Return the number of rows according to the files."""
-        return sum(piece.rows for piece in self.pieces)
 
     def recast(self, recast: Recast, features: Sequence[str]) -> Any:
         """Return a source of the same files with only these columns, transformed by ``recast``."""

@@ -60,8 +60,6 @@ class Gain:
         --------
         >>> round(Gain(0.1, 0.1, 9, 10).needed(2.0), 3), round(Gain(0.1, 0.1, 1e9, 100).needed(2.0), 3)
         (0.232, 0.2)
-        >>> round(Gain(0.1, 0.1, 1e9, 100, chance=(1.0, 1.5, 2.0, 2.5, 3.0)).needed(2.0), 3)
-        0.25
         """
         if guard <= 0:
             return 0.0
@@ -164,13 +162,6 @@ def in_balance(values: Array, codes: Array, weights: Array) -> tuple[Array, Arra
     ``values`` (candidates, samples), such as how often each prediction is right, are NaN in rows where they are
     unknown; the classes ``codes`` and the weights are (samples,). The weighted mean is the mean over the classes.
     Deviations are computed within each class, because the class sizes are known and not estimated.
-
-    Examples
-    --------
-    >>> right = np.array([[1.0, 1, 1, 0], [1, 1, 1, 1]])
-    >>> values, weights = in_balance(right, np.array([0, 0, 0, 1]), np.ones(4))
-    >>> (values @ weights / weights.sum()).round(3).tolist()
-    [0.5, 1.0]
     """
     rows = np.flatnonzero(np.isfinite(values[0]) & (weights > 0))
     kinds, code = np.unique(codes[rows], return_inverse=True)
@@ -345,12 +336,6 @@ def over_folds(gains: Array, share: float, units: Units | None = None) -> Gain:
 
     ``share`` is the number of test rows divided by the number of training rows. If the rows belong to too few groups
     (``units``), the standard error is infinite.
-
-    Examples
-    --------
-    >>> found = over_folds(np.array([0.1, 0.0, 0.2]), 0.25)
-    >>> round(found.mean, 3), round(found.standard_error, 4), found.degrees
-    (0.1, 0.0764, 2.0)
     """
     mean = float(np.mean(gains)) if len(gains) else 0.0
     if units is not None and not units.time and (groups := len(np.unique(units.codes))) < FEWEST:

@@ -143,16 +143,7 @@ class Frame(Standard):
 
 
 def fold_of(hashes: Array, folds: int) -> Array:
-    """Return the fold (rows,) for each row hash; it does not depend on the partition or the sample.
-
-    Examples
-    --------
-    >>> from closecall.linear.training import row_hashes
-    >>> hashes = row_hashes(np.arange(5000.0)[:, None])
-    >>> found = fold_of(hashes, 5)
-    >>> bool((np.bincount(found) > 900).all()), bool((np.bincount(found[spread_out(hashes) < 0.2]) > 160).all())
-    (True, True)
-    """
+    """Return the fold (rows,) for each row hash; it does not depend on the partition or the sample."""
     # Samples are drawn by the hash itself; one step of splitmix64 makes the folds independent of them.
     return np.asarray((spread_out(hashes + np.uint64(0x9E3779B97F4A7C15)) * folds).astype(int))
 
@@ -211,7 +202,7 @@ class PassEvent:
 
 @dataclass
 class Passes:
-    """All passes of a fit over a source; ``tell`` receives a :class:`PassEvent` for each partition."""
+    """All passes of a fit over a source; ``tell`` is called with a :class:`PassEvent` for each partition."""
 
     source: Source
     tell: Callable[[PassEvent], None] | None = None
@@ -234,7 +225,7 @@ class Passes:
         return [found[number] for number in sorted(found)]
 
     def survey(self) -> Survey:
-        """Return the summary of all rows; raise an error if nothing can be learnt from them."""
+        """Return the summary of all rows; raise an error if no classifier can be fitted to them."""
         found = self.run("survey", survey, lambda each: each.rows)
         known = [each for each in found if each.rows]
         if not known:

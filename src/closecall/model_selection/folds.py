@@ -204,8 +204,8 @@ class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: igno
         if get_config()["enable_metadata_routing"]:
             given = {"sample_weight": mass, "groups": groups, **params}
             given = {name: value for name, value in given.items() if value is not None}
-            routed = process_routing(self, "fit", **given) if given else {}
-            return {name: dict(routed[name].fit) if given else {} for name, _ in self._members()}
+            routed = process_routing(self, "fit", **given)
+            return {name: dict(routed[name].fit) for name, _ in self._members()}
         found = {}
         for name, member in self._members():
             weights = {} if mass is None else _argument(member, "sample_weight", mass, has_fit_parameter)

@@ -25,8 +25,8 @@ BASELINE = "baseline"
 class GuardedClassifierCV(Referee):
     """Choose the best of several classifiers by cross-validation, or the baseline if none is significantly better.
 
-    All classifiers are cross-validated on the same folds. Each part of the rows evaluates a weighted mean of the
-    challengers that do best on the other parts, and the evaluation is repeated on a second set of folds. The best
+    All classifiers are cross-validated on the same folds. Each part of the rows is used to evaluate a weighted mean of
+    the challengers that do best on the other parts, and the evaluation is repeated on a second set of folds. The best
     challenger replaces the baseline only if the resulting paired gain exceeds a critical value. If all gains were due
     to chance, the procedure would exceed this value as rarely as a standard normal variable exceeds ``guard``. Standard
     errors are computed over groups if ``groups`` are given, over blocks of time if every fold of ``cv`` is trained only

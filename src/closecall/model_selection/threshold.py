@@ -30,8 +30,8 @@ class ExactThresholdClassifier(Referee):
     threshold, and a running sum finds the best of them in O(n log n), without a grid. The gain on each part of the rows
     is measured with the threshold that is best for the other parts, and is averaged over two divisions into folds. If
     the gain is below ``guard`` standard errors, the threshold is not moved. For data in blocks of time, the common
-    optimum of all blocks must also gain as much, so that a different threshold for every season does not count. With
-    more than two classes, each class has an offset, and the offsets are moved in turn to their exact optima.
+    optimum of all blocks must also gain as much, so that a different threshold for every season does not count as a
+    gain. With more than two classes, each class has an offset, and the offsets are moved in turn to their exact optima.
 
     Parameters
     ----------

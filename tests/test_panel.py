@@ -10,7 +10,7 @@ from scipy import stats
 
 from closecall import panel as panel_module
 from closecall.paired import Gain, Units, apart, paired
-from closecall.panel import GUARDS, Panel, blocks_of, panel_of
+from closecall.panel import GUARDS, blocks_of, panel_of
 
 
 def preferred(gains: np.ndarray, weights: np.ndarray, rows: np.ndarray) -> dict[int, float]:
@@ -23,25 +23,12 @@ def preferred(gains: np.ndarray, weights: np.ndarray, rows: np.ndarray) -> dict[
     return {place: share / sum(shares.values()) for place, share in shares.items()}
 
 
-def judged(gains: np.ndarray, panel: Panel) -> np.ndarray:
-    """Return the gain (samples,) of the weighted mean on every row; NaN for rows that are not used."""
-    found, shares = np.full(gains.shape[1], np.nan), panel.shares(gains)
-    for row, part in enumerate(panel.part):
-        if part >= 0 and shares[part].any() and np.isfinite(gains[0, row]):
-            found[row] = shares[part] @ gains[:, row]
-    return found
-
-
-def random_panel(rng: np.random.Generator, samples: int, parts: int = 4) -> Panel:
-    tests = np.array_split(rng.permutation(samples), parts)
-    return panel_of(tests, apart(samples), rng.lognormal(size=samples))
-
-
 @given(st.integers(0, 10_000), st.integers(2, 7))
 @settings(max_examples=40)
 def test_the_shares_are_those_of_plain_loops(seed: int, candidates: int) -> None:
     rng = np.random.default_rng(seed)
-    panel, gains = random_panel(rng, 40), rng.choice([-1.0, 0.0, 0.5, 1.0], (candidates, 40))
+    panel = panel_of(np.array_split(rng.permutation(40), 4), apart(40), rng.lognormal(size=40))
+    gains = rng.choice([-1.0, 0.0, 0.5, 1.0], (candidates, 40))
     found = panel.shares(gains)
     for part in range(4):
         wanted = np.zeros(candidates)
@@ -132,7 +119,8 @@ def test_the_level_is_kept_where_a_plain_error_is_not_enough(candidates: int, sa
         right = rng.integers(0, 2, (candidates + 1, samples)).astype(float)
         panel = panel_of(np.array_split(np.arange(samples), 5), apart(samples), np.ones(samples))
         gains = right[1:] - right[0]
-        found.append(replace(paired(judged(gains, panel), panel.weights), chance=panel.chance(gains)))
+        blend = (panel.shares(gains)[panel.part] * gains.T).sum(axis=1)
+        found.append(replace(paired(blend, panel.weights), chance=panel.chance(gains)))
     for guard in (1.28, 2.0):
         taken = sum(gain.mean > gain.needed(guard) for gain in found)
         assert taken <= stats.binom.isf(1e-3, runs, stats.norm.sf(guard))

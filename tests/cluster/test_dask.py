@@ -150,22 +150,20 @@ def test_a_scheduler_that_goes_away_is_an_error_that_says_what_to_do(between: bo
         cluster.close()
 
 
-def test_what_cannot_be_fitted_is_refused_with_a_reason(client: Any) -> None:
+def test_wrong_arguments_raise_errors_with_a_reason(client: Any) -> None:
     X, y, mass = as_arrays(table(4))
-    with pytest.raises(TypeError, match="use CloseKClassifier to fit it in memory"):
-        DaskCloseKClassifier().fit(*table(4))
-    with pytest.raises(TypeError, match="y is a ndarray"):
-        DaskCloseKClassifier().fit(X, table(4)[1])
-    with pytest.raises(ValueError, match=r"must have the same number|the same partitions"):
-        DaskCloseKClassifier().fit(X, y[:-1])
-    with pytest.raises(ValueError, match="contains NaN"):
-        DaskCloseKClassifier().fit(da.where(X > 1, np.nan, X), y)
-    with pytest.raises(ValueError, match="negative"):
-        DaskCloseKClassifier().fit(X, y, -mass)
-    with pytest.raises(ValueError, match="only one class"):
-        DaskCloseKClassifier().fit(X, da.zeros(len(y), chunks=y.chunks))
-    with pytest.raises(ValueError, match="raise max_gathered"):
-        DaskAggregateLossClassifier(aggregate="trimmed", m=5, max_gathered=0).fit(X, y)
+    close, in_passes = DaskCloseKClassifier(), DaskCloseKClassifier(max_gathered=0)
+    trimmed = DaskAggregateLossClassifier(aggregate="trimmed", m=5, max_gathered=0)
     three = da.from_array(np.arange(160) % 3, chunks=y.chunks)
-    with pytest.raises(ValueError, match="multiclass='ovr'"):
-        DaskCloseKClassifier(max_gathered=0).fit(X, three)
+    for error, match, model, data in (
+        (TypeError, "use CloseKClassifier to fit it in memory", close, table(4)),
+        (TypeError, "y is a ndarray", close, (X, table(4)[1])),
+        (ValueError, "must have the same number|the same partitions", close, (X, y[:-1])),
+        (ValueError, "contains NaN", close, (da.where(X > 1, np.nan, X), y)),
+        (ValueError, "negative", close, (X, y, -mass)),
+        (ValueError, "only one class", close, (X, da.zeros(len(y), chunks=y.chunks))),
+        (ValueError, "raise max_gathered", trimmed, (X, y)),
+        (ValueError, "multiclass='ovr'", in_passes, (X, three)),
+    ):
+        with pytest.raises(error, match=match):
+            model.fit(*data)

@@ -28,27 +28,15 @@ def noisy(samples: int = 150, classes: int = 2, seed: int = 0) -> tuple[np.ndarr
 def test_a_class_without_weight_does_not_count_in_balanced_accuracy() -> None:
     X, y = noisy(120, 3)
     mass = np.where(y == 2, 0.0, 1.0)
-    model = ExactThresholdClassifier(
-        LogisticRegression(), objective="balanced_accuracy", guard=0, n_bootstrap=10, random_state=0
-    ).fit(X, y, sample_weight=mass)
-    assert np.isfinite([model.guard_report_["gain"], *model.threshold_, *model.threshold_interval_.ravel()]).all()
-    tables, folds = [], []
-    for seed in (0, 1):
-        folds = list(StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y))
-        tables.append(np.empty((len(y), 3)))
-        for train, test in folds:
-            fitted = LogisticRegression().fit(X[train], y[train], mass[train])
-            tables[-1][test] = fitted.decision_function(X[test])
-    share = np.where(mass > 0, mass / np.bincount(y, mass)[np.minimum(y, 1)], 0) / 2
-    saved = np.zeros(len(y))
-    for _, test in folds:
-        others = np.setdiff1d(np.arange(len(y)), test)
-        pooled = np.concatenate([table[others] for table in tables])
-        offsets = best_offsets(pooled, np.tile((1 - np.eye(3))[y[others]], (2, 1)), np.tile(share[others], 2))
-        for table in tables:
-            moved, before = ((table[test] + o).argmax(axis=1) == y[test] for o in (offsets, 0))
-            saved[test] += (moved.astype(float) - before) / 2
-    assert model.guard_report_["gain"] == pytest.approx(float(share @ saved))
+    costs = (1 - np.eye(3)) * np.append(mass.sum() / 2 / np.bincount(y, mass)[:2], 0.0)[:, None]
+    balanced, priced = (
+        ExactThresholdClassifier(LogisticRegression(), objective=objective, guard=0, n_bootstrap=10, random_state=0)
+        .fit(X, y, sample_weight=mass)
+        for objective in ("balanced_accuracy", costs)
+    )  # fmt: skip
+    assert balanced.guard_report_["gain"] == pytest.approx(priced.guard_report_["gain"])
+    np.testing.assert_allclose(balanced.threshold_, priced.threshold_)
+    assert np.isfinite(balanced.threshold_interval_).all()
 
 
 def test_a_fold_without_weight_has_nothing_to_say() -> None:
@@ -79,8 +67,8 @@ def test_whole_weights_are_copies_for_the_whole_referee() -> None:
         weighed = kind(folds).fit(X, y, sample_weight=mass)
         copied = kind(repeated).fit(X[copies], y[copies])
         first, second = (report.get("comparison") or report for report in (weighed.guard_report_, copied.guard_report_))
-        assert first["gain"] == pytest.approx(second["gain"], abs=1e-9)
-        assert first["standard_error"] == pytest.approx(second["standard_error"], abs=1e-9)
+        for name in ("gain", "standard_error"):
+            assert first[name] == pytest.approx(second[name], abs=1e-9)
         np.testing.assert_array_equal(weighed.predict(X), copied.predict(X))
 
 
@@ -166,6 +154,9 @@ def test_the_whole_classifier_by_brute_force(member: Any, objective: Any) -> Non
     least, _ = best_cut(*everything)
     cut = (everything[0] > model.optimum_).astype(int)
     assert float(everything[2] @ everything[1][np.arange(160), cut]) == pytest.approx(least)
+    places, curve = model.curve_
+    assert curve.min() == pytest.approx(least / everything[2].sum())
+    assert curve[np.searchsorted(places, model.optimum_, side="right") - 1] == pytest.approx(curve.min())
     asked = np.flatnonzero(np.isfinite(saved[0]))
     gain = np.average(saved[:, asked].mean(axis=0), weights=mass[asked])
     assert model.guard_report_["gain"] == pytest.approx(gain)

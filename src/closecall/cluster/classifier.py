@@ -61,7 +61,7 @@ class OverPartitions(LinearClassifier):
     def fit_source(self, source: Source) -> Any:
         """Fit to any source of partitions, such as a :class:`closecall.cluster.ParquetSource`, and return self."""
         self._check()
-        vars(self).pop("feature_names_in_", None)  # of an earlier fit
+        self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
         passes = Passes(source, self.callback)
         survey = passes.survey()
         if survey.rows * survey.features <= self.max_gathered:

@@ -136,7 +136,7 @@ class ExactThresholdClassifier(Referee):
         outcome = compare("the moved threshold", "the classifier's own", gain, guard)
         moved = bool(outcome.taken) if guard > 0 else True
         self.optimum_: Any = offsets if len(self.classes_) > 2 else float(self.default_threshold_ - offsets[0])
-        self.threshold_ = self.optimum_ if moved else self.default_threshold_
+        self.threshold_: Any = self.optimum_ if moved else self.default_threshold_
         self.threshold_interval_ = self._interval(pooled, stacked, heavy, offsets, len(scores))
         self.guard_report_: dict[str, Any] = {
             "guard": guard,

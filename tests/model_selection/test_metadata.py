@@ -155,6 +155,7 @@ def test_the_whole_classifier_by_brute_force(member: Any, objective: Any) -> Non
     cut = (everything[0] > model.optimum_).astype(int)
     assert float(everything[2] @ everything[1][np.arange(160), cut]) == pytest.approx(least)
     places, curve = model.curve_
+    assert len(places) == len(np.unique(everything[0])) + 1  # the first threshold is below all scores
     assert curve.min() == pytest.approx(least / everything[2].sum())
     assert curve[np.searchsorted(places, model.optimum_, side="right") - 1] == pytest.approx(curve.min())
     asked = np.flatnonzero(np.isfinite(saved[0]))

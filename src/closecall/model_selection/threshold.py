@@ -299,10 +299,11 @@ def _pooled(
 
 
 def _curve(scores: Array, costs: Array, weights: Array, default: float) -> tuple[Array, Array]:
-    """Return all thresholds in ascending order, and the mean cost at each of them."""
+    """Return all thresholds in ascending order, the first below all scores, and the mean cost at each of them."""
     order = np.argsort(scores)
     ranked = scores[order]
     passed = np.cumsum((weights * (costs[:, 0] - costs[:, 1]))[order])  # added by predicting negative
     last = np.append(ranked[1:] > ranked[:-1], True)  # a threshold cannot separate tied scores
-    cuts, totals = ranked[last], float(weights @ costs[:, 1]) + passed[last]
-    return cuts + default, totals / weights.sum()
+    reach = max(ranked[-1] - ranked[0], 1.0, 1e-6 * np.abs(ranked).max())  # as far as the optimum may be below them
+    cuts, totals = np.append(ranked[0] - reach, ranked[last]), np.append(0.0, passed[last])
+    return cuts + default, (float(weights @ costs[:, 1]) + totals) / weights.sum()

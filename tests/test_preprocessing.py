@@ -1,4 +1,4 @@
-"""Test laws of SquashingScaler on random columns, with SciPy and skrub's class of the same name as references."""
+"""Laws of SquashingScaler on random columns, with SciPy as the reference."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sklearn
 from scipy import stats
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
 from closecall import SquashingScaler
 from closecall.preprocessing import ROOM, robust_scale, squash, unsquash
 
 
-def columns(seed: Any = None) -> np.ndarray:
+def columns() -> np.ndarray:
     """Return columns of many kinds, each with a few extreme and a few missing cells."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng()
     X = rng.normal(rng.normal(0, 9, 12), 10.0 ** rng.uniform(-6, 6, 12), (300, 12))
     X[:, 8:] = rng.exponential(10.0 ** rng.uniform(-6, 6, 4), (300, 4))
     X += (rng.random(X.shape) < 0.03) * rng.uniform(-900, 900, X.shape) * X.std(axis=0)
@@ -39,24 +36,6 @@ def test_centre_and_scale_are_the_median_and_its_deviation_by_scipy() -> None:
     np.testing.assert_allclose(center, np.nanmedian(X, axis=0), rtol=1e-12)
     expected = stats.median_abs_deviation(X, axis=0, scale="normal", nan_policy="omit")
     np.testing.assert_allclose(scale, expected, rtol=1e-9)
-
-
-def test_beside_skrub_the_centre_and_the_order_are_the_same_and_so_is_nan() -> None:
-    skrub = pytest.importorskip("skrub")
-    X = columns()
-    ours, theirs = SquashingScaler(), skrub.SquashingScaler()
-    found, other = ours.fit_transform(X), theirs.fit_transform(X)
-    np.testing.assert_allclose(ours.center_, theirs.robust_scaler_.center_, rtol=1e-12)
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(other))
-    for j in range(X.shape[1]):
-        known = ~np.isnan(X[:, j])
-        assert stats.spearmanr(found[known, j], other[known, j]).statistic == pytest.approx(1, abs=1e-6)
-    # Within half a deviation both are almost linear, up to the unit of the scale.
-    near = (np.abs(found) < 0.5) & (np.abs(found) > 0.1)
-    ratio = [np.median(found[use, j] / other[use, j]) for j, use in enumerate(near.T)]
-    units = theirs.robust_scaler_.scale_ / ours.scale_
-    np.testing.assert_allclose(ratio, units, rtol=0.02)
-    assert np.nanmax(np.abs(other)) <= 3 < np.nanmax(np.abs(found)) <= 3 + ROOM
 
 
 def test_ordinary_cells_are_on_a_line_and_wild_ones_are_bounded_in_order() -> None:
@@ -127,24 +106,6 @@ def test_float32_names_and_frames() -> None:
     assert found.to_numpy().dtype == np.float32
     with pytest.raises(ValueError, match="bound"):
         SquashingScaler(bound=0).fit(frame)
-
-
-def test_far_rows_no_longer_decide() -> None:
-    """Rows that are 10 to 30 deviations out in one column make it useless unless it is squashed."""
-    gains = []
-    for seed in np.random.SeedSequence().spawn(4):
-        rng = np.random.default_rng(seed)
-        X = rng.normal(size=(600, 6))
-        y = (X @ rng.normal(size=6) + 0.3 * rng.normal(size=600) > 0).astype(int)
-        dirty, column = X[:400].copy(), int(rng.integers(6))
-        wild = rng.choice(400, 20, replace=False)
-        dirty[wild, column] += rng.uniform(10, 30, 20) * np.where(y[wild] == 1, -1, 1)
-        plain = make_pipeline(sklearn.preprocessing.StandardScaler(), LogisticRegression())
-        squashed = make_pipeline(SquashingScaler(), LogisticRegression())
-        gains += [
-            squashed.fit(dirty, y[:400]).score(X[400:], y[400:]) - plain.fit(dirty, y[:400]).score(X[400:], y[400:])
-        ]
-    assert np.mean(gains) > 0
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

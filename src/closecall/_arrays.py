@@ -27,11 +27,7 @@ class ArchiveError(ValueError):
 def read_arrays(file: IO[bytes], budget: Budget | int = LIMIT) -> dict[str, Array]:
     """Return the arrays of an npz archive by name; any defect raises ``ArchiveError``.
 
-    Parameters
-    ----------
-    file : binary file
-    budget : Budget or int
-        The maximum unpacked size of the whole archive, in bytes.
+    ``budget`` is the maximum unpacked size of the whole archive, in bytes.
 
     Examples
     --------
@@ -84,10 +80,7 @@ def read_member(
     archive: zipfile.ZipFile, member: zipfile.ZipInfo, budget: Budget, expected: np.dtype[Any] | None = None
 ) -> Array:
     """Return one array of an archive; by default it must hold numbers or text, otherwise the ``expected`` type."""
-    headers: dict[Any, Any] = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
+    headers: Any = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if member.compress_type not in METHODS:
         raise ArchiveError(f"{member.filename!r} uses a compression method that save does not use")
     with archive.open(member) as opened:
@@ -105,13 +98,8 @@ def read_member(
         if len(data) < size or raw.read(1):  # reading to the end also checks the archive's own checksum
             raise ArchiveError(f"{member.filename!r} does not match its header")
     flat = np.frombuffer(data, dtype=dtype) if size else np.empty(math.prod(shape), dtype)
-    _check_text(flat, member.filename)
+    if dtype.kind == "U" and flat.size:
+        codes = flat.view(np.dtype(np.uint32).newbyteorder(dtype.byteorder))
+        if codes.max() > sys.maxunicode:  # the last Unicode code point
+            raise ArchiveError(f"{member.filename!r} is not text")
     return flat.reshape(shape, order="F" if fortran else "C")
-
-
-def _check_text(flat: Array, name: str) -> None:
-    """Reject character codes above the last Unicode code point, which cannot be text."""
-    if flat.dtype.kind == "U" and flat.size:
-        codes = flat.view(np.dtype(np.uint32).newbyteorder(flat.dtype.byteorder))
-        if codes.max() > sys.maxunicode:
-            raise ArchiveError(f"{name!r} is not text")

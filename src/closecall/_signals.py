@@ -32,10 +32,6 @@ def _report_and_exit(number: int, frame: object) -> None:
     os._exit(INCOMPLETE)
 
 
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
 def _numbers() -> list[signal.Signals]:
     # Windows has no SIGHUP. A signal that is already ignored, as under nohup, stays ignored.
     found = [getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")]
@@ -57,7 +53,7 @@ def ignore() -> None:
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
     """Turn the signals into ``KeyboardInterrupt``, so that a command can stop its workers and keep finished work."""
-    kept = {number: signal.signal(number, _interrupt) for number in _numbers()}
+    kept = {number: signal.signal(number, signal.default_int_handler) for number in _numbers()}
     try:
         yield
     finally:

@@ -2,8 +2,7 @@
 
 - **No row is used both to select a challenger and to evaluate it.** The rows are divided into parts. For each part, the
   challengers that did best on the *other* parts are combined in a weighted mean, whose gain on this part is measured.
-  If no challenger is better than the reference, the expected gain is zero for any selection. The mean gain is therefore
-  unbiased for any number of challengers, and every row is used for both purposes.
+  If no challenger is better than the reference, the expected gain is zero for any number of challengers.
 - **The critical value accounts for the selection.** The parts influence each other's selection, so their gains are
   correlated and the plain standard error is too small. The critical values are therefore those of the whole procedure,
   including the selection, when the signs of the units' gains are flipped at random. This is a wild bootstrap, as in
@@ -43,8 +42,6 @@ def blocks_of(tests: Sequence[Array], units: Units) -> Array:
     --------
     >>> blocks_of([np.array([0, 1]), np.array([1, 2])], Units(np.arange(4))).tolist()
     [0, 0, 1, -1]
-    >>> blocks_of([np.arange(6)], Units(np.array([0, 0, 1, 1, 2, 2]))).tolist()
-    [0, 0, 1, 1, 2, 2]
     """
     block = np.full(len(units.codes), -1)
     for number, test in reversed(list(enumerate(tests))):
@@ -62,14 +59,7 @@ def blocks_of(tests: Sequence[Array], units: Units) -> Array:
 
 
 def disjoint(tests: Sequence[Array], units: Units) -> Array:
-    """Return which pairs of test sets share neither rows nor groups (tests, tests).
-
-    Examples
-    --------
-    >>> units = Units(np.array([0, 0, 1]), "groups")
-    >>> disjoint([np.array([0]), np.array([1]), np.array([2])], units).astype(int).tolist()
-    [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
-    """
+    """Return which pairs of test sets share neither rows nor groups (tests, tests)."""
     shared = np.zeros((len(tests), len(tests)), dtype=bool)
     for codes in (units.codes if units.name == "groups" else np.arange(len(units.codes)), units.other):
         if codes is not None:
@@ -95,12 +85,6 @@ class Panel:
 
         The gains (candidates, samples) are NaN in rows where they are unknown. If candidates tie, the first is
         preferred.
-
-        Examples
-        --------
-        >>> panel = panel_of([np.arange(3), np.arange(3, 6)], Units(np.arange(6)), np.ones(6))
-        >>> panel.shares(np.array([[1.0, 1, 0, 0, 0, 0], [0, 0, 0, 1, 1, 0]])).round(2).tolist()
-        [[0.0, 1.0], [1.0, 0.0]]
         """
         rows = self._known(gains)
         sums, _, part = self._cells(gains, rows, self.units.among(rows)[0])
@@ -126,9 +110,9 @@ class Panel:
         ``outcomes`` (candidates, samples) are the values of each candidate, and ``codes`` (samples,) are the classes.
         Values are gains over a reference, or states whether predictions are right, which are compared with guessing.
         """
-        values = np.vstack([blended, outcomes])
-        chance = 0.0 if reference else guessing(codes[np.isfinite(blended)], self.weights[np.isfinite(blended)])
-        found, weights = in_balance(values - chance, codes, self.weights)
+        known = np.isfinite(blended)
+        chance = 0.0 if reference else guessing(codes[known], self.weights[known])
+        found, weights = in_balance(np.vstack([blended, outcomes]) - chance, codes, self.weights)
         gain = paired(found[0], weights, self.units, spread)
         gain = with_rare_classes(gain, blended, codes, self.weights, -1.0 if reference else 0.0)
         return replace(gain, chance=replace(self, weights=weights).chance(found[1:]))

@@ -1,7 +1,4 @@
-"""Tests that compare methods on the splits of one data set, or across data sets.
-
-Scores are accuracies, so higher is better. On one data set, a test compares the accuracies of two methods on the same
-splits. Across data sets, it uses the mean accuracy of each method on each set.
+"""Tests that compare the accuracies of methods on the splits of one data set, or their means across data sets.
 
 The paper treats 25 overlapping random splits as if they were independent samples. They are not: the splits share
 examples, and both methods use the same splits. See ``docs/statistics.md`` for the consequences.
@@ -25,21 +22,12 @@ PairTest = Callable[[Array, Array], Array]
 
 
 def corrected_test(first: Array, second: Array, *, test_over_train: float = TEST_OVER_TRAIN) -> Array:
-    """Return p-values of Nadeau and Bengio's corrected paired t-test (2003), with the variance factor 1/splits +
-    test/train.
+    """Return the two-sided p-values (...) of Nadeau and Bengio's corrected paired t-test (2003).
 
-    Parameters
-    ----------
-    first, second : array (..., splits)
-        Accuracies on the same splits.
-    test_over_train : float
-        The size of the test part divided by that of the training and validation parts; 0 gives the plain paired t-test.
-
-    Returns
-    -------
-    p : array (...)
-        Two-sided p-values with splits - 1 degrees of freedom. If the difference is the same on every split, it has no
-        variance: p is then 1 for a difference of zero and 0 (the limit) for any other.
+    The accuracies (..., splits) are those of both methods on the same splits. The variance factor is 1 / splits +
+    test / train, where train includes the validation part; ``test_over_train=0`` gives the plain paired t-test. If the
+    difference is the same on every split, it has no variance: p is then 1 for a difference of zero and 0 (the limit)
+    for any other.
 
     Examples
     --------

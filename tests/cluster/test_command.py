@@ -9,15 +9,16 @@ import pandas as pd
 import pytest
 from scipy.stats import norm
 
-distributed = pytest.importorskip("distributed", reason="needs the extra dask")
+pytest.importorskip("distributed", reason="needs the extra dask")
 pytest.importorskip("pyarrow", reason="needs the extra bench")
 
-from closecall import SquashingScaler  # noqa: E402
-from closecall.cluster import connect, dask_source  # noqa: E402
-from closecall.cluster.columns import SAMPLE  # noqa: E402
-from closecall.table.model import TableModel  # noqa: E402
-from tests.table.helpers import Run  # noqa: E402
-from tests.table.test_streamed import columns, write  # noqa: E402
+from closecall import SquashingScaler
+from closecall.cluster import dask_source
+from closecall.cluster.columns import SAMPLE
+from closecall.table.model import TableModel
+from tests.cluster import workers
+from tests.table.helpers import Run
+from tests.table.test_streamed import columns, write
 
 
 @pytest.fixture
@@ -26,17 +27,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     return Run(monkeypatch, capsys)
 
 
-def cluster_of(workers: int) -> Any:
-    """Start workers as threads of this process, at a loopback address."""
-    return distributed.LocalCluster(
-        n_workers=workers, threads_per_worker=1, processes=False, protocol="tcp", host="127.0.0.1",
-        dashboard_address="127.0.0.1:0", silence_logs=50,
-    )  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    with cluster_of(2) as found:
+    with workers(2) as found:
         yield found
 
 
@@ -57,7 +50,7 @@ def test_a_cluster_fits_the_model_of_one_machine(
 
 @pytest.mark.parametrize("rows", [SAMPLE // 2, 3 * SAMPLE], ids=["all rows are sampled", "a third is"])
 def test_a_cluster_squashes_as_the_scaler_does(run: Run, tmp_path: Path, cluster: Any, rows: int) -> None:
-    """Ranks of quantiles are within 1.2 %, as the module states, and exact if the sample holds all rows."""
+    """The ranks of quantiles are within 1.2 %, as the module states, and exact if the sample contains all rows."""
     rng = np.random.default_rng(rows)
     X = np.column_stack([rng.normal(3, 2, rows), rng.standard_cauchy(rows), rng.lognormal(size=rows)])
     X[:: rows // 50] *= 1e6
@@ -69,18 +62,19 @@ def test_a_cluster_squashes_as_the_scaler_does(run: Run, tmp_path: Path, cluster
     error = 0.0 if rows <= SAMPLE else 0.012
     below = (recipe.mean >= X).mean(axis=0)
     assert np.abs(below - 0.5).max() <= error + 1 / rows
-    # Half of all rows lie within a median deviation; a centre off by the error may add as much again.
+    # Half of all rows lie within the median deviation; an error in the centre may add the same error again.
     inside = (np.abs(X - recipe.mean) <= recipe.scale * norm.ppf(0.75) * (1 + 1e-9)).mean(axis=0)
     assert np.abs(inside - 0.5).max() <= 2 * error + 1 / rows
-    # Such ranks move a normal column's centre by 0.03 deviations and its scale by 6 %: 0.2 at three deviations.
+    # These errors move the centre of a normal column by 0.03 deviations and change its scale by 6 %, which makes a
+    # difference of 0.2 at three deviations.
     matrix = recipe.matrix(pd.DataFrame(X, columns=list("abc")))
     assert np.abs(matrix - scaler.transform(X)).max() <= (1e-9 if rows <= SAMPLE else 0.2)
 
 
 def test_a_cluster_without_workers_is_an_error(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect, "FIRST_WORKER", 0.3)
+    monkeypatch.setattr(dask_source, "FIRST_WORKER", 0.3)
     write(tmp_path / "data", columns(1, 50), [20])
-    with cluster_of(0) as empty:
+    with workers(0) as empty:
         assert run("fit", "data", "--out", "m", "--cluster", empty.scheduler_address) == 2
     assert "has no workers; start some (dask worker tcp://" in run.err
     assert not Path("m").exists()

@@ -21,27 +21,15 @@ from closecall.cluster import (  # noqa: E402
     DaskCloseKClassifier,
     PassEvent,
 )
-from closecall.cluster.blocks import make_block  # noqa: E402
-from closecall.cluster.passes import InMemory  # noqa: E402
+from closecall.cluster.passes import InMemory, make_block  # noqa: E402
+from tests.cluster import workers  # noqa: E402
 
 Data = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def workers(count: int, *, processes: bool) -> Any:
-    where = {"host": "127.0.0.1"} if processes else {}  # else it is this process
-    return distributed.LocalCluster(
-        n_workers=count,
-        processes=processes,
-        threads_per_worker=1,
-        dashboard_address="127.0.0.1:0",
-        silence_logs=50,
-        **where,
-    )
-
-
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    with workers(3, processes=False) as cluster, distributed.Client(cluster) as connected:
+    with workers(3) as cluster, distributed.Client(cluster) as connected:
         yield connected
 
 
@@ -67,7 +55,7 @@ def as_arrays(data: Data, seed: int = 0) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("seed", range(20))  # a few passes each: small sets, 3 workers
+@pytest.mark.parametrize("seed", range(20))  # small tables: each fit takes a few passes
 def test_the_answer_is_the_one_in_memory_bit_for_bit(client: Any, seed: int) -> None:
     data = table(seed)
     settings: dict[str, Any] = {"alpha": 0.3, "max_iter": 60, "tol": 0.5}
@@ -77,26 +65,34 @@ def test_the_answer_is_the_one_in_memory_bit_for_bit(client: Any, seed: int) -> 
         model = DaskCloseKClassifier(k=0.3, loss="hinge" if seed % 4 == 1 else "logistic", **settings)
     X, y, mass = as_arrays(data, seed)
     table_in_memory: Any = data[0]
-    if seed % 5 == 4:  # frames; their partitions are even
+    if seed % 5 == 4:  # data frames, whose partitions have equal sizes
         table_in_memory = pd.DataFrame(data[0], columns=["a", "b", "c"])
         X, y, mass = (dd.from_pandas(each, npartitions=3) for each in (
             table_in_memory, pd.Series(data[1].astype(str)), pd.Series(data[2])
         ))  # fmt: skip
     model.fit(X, y, mass)
     expected = clone(model).to_local().fit(*data)
-    assert np.array_equal(model.coef_, expected.coef_)
-    assert np.array_equal(model.intercept_, expected.intercept_)
-    assert (model.gap_ == expected.gap_).all()
-    assert model.converged_ == expected.converged_
-    assert model.k_ == expected.k_
+    for name in ("coef_", "intercept_", "gap_", "converged_", "k_"):
+        assert np.array_equal(getattr(model, name), getattr(expected, name))
     assert model.predict(X).compute().tolist() == expected.predict(data[0]).tolist()
     assert model.predict(table_in_memory).tolist() == expected.predict(data[0]).tolist()
     assert np.allclose(model.decision_function(X).compute(), expected.decision_function(data[0]), rtol=1e-12)
 
 
+def test_feature_names_are_those_of_the_last_fit_and_always_text(client: Any) -> None:
+    X, y, _ = table(2)
+    model, labels = DaskCloseKClassifier(), dd.from_pandas(pd.Series(y.astype(str)), npartitions=2)
+    for columns, names in ((list("abc"), list("abc")), ([0, 1, 2], None)):
+        frame = dd.from_pandas(pd.DataFrame(X, columns=columns), npartitions=2)
+        model.fit(frame, labels)
+        found = getattr(model, "feature_names_in_", None)
+        assert (None if found is None else found.tolist()) == names
+        assert len(model.predict(frame).compute()) == len(y)  # a warning about names would be an error
+
+
 @pytest.fixture(scope="module", params=[1, 2, 3, 4])
 def some_workers(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with workers(request.param, processes=False) as cluster, distributed.Client(cluster, set_as_default=False) as found:
+    with workers(request.param) as cluster, distributed.Client(cluster, set_as_default=False) as found:
         yield found
 
 
@@ -108,31 +104,24 @@ def test_passes_end_where_memory_does_however_many_work(some_workers: Any, seed:
     X, y, mass = data = table(number)
     given = as_arrays(data, number)
     how: dict[str, Any] = {"client": some_workers, "max_gathered": 0}
-    average = DaskAggregateLossClassifier(alpha=0.5, **how).fit(*given)
+    seen: list[PassEvent] = []
+    average = DaskAggregateLossClassifier(alpha=0.5, callback=seen.append, **how).fit(*given)
     peer = LogisticRegression(C=2.0, solver="newton-cholesky", tol=1e-12).fit(X, y, mass)
     assert average.coef_ == pytest.approx(peer.coef_, rel=1e-4)
+    assert average.intercept_ == pytest.approx(peer.intercept_, rel=1e-4, abs=1e-5)
     assert average.predict(X).tolist() == peer.predict(X).tolist()
+    for rows in (X, given[0]):
+        assert np.allclose(average.predict_proba(rows), peer.predict_proba(X), atol=1e-4)
+    assert average.converged_
+    assert average.n_passes_ == seen[-1].number <= 10
+    kept = int((mass > 0).sum())
+    assert all(event.rows_done == kept for event in seen if event.partitions_done == event.partitions == 5)
     settings: dict[str, Any] = {"aggregate": "close" if seed % 2 else "close_decay", "k": 0.4, "alpha": 0.5}
     close = DaskAggregateLossClassifier(**settings, max_iter=30, **how).fit(*given)
     same = AggregateLossClassifier(**settings, max_iter=30).fit(X, y, mass)
     assert close.coef_ == pytest.approx(same.coef_, rel=1e-9)
     assert close.intercept_ == pytest.approx(same.intercept_, rel=1e-9)
     assert close.predict(X).tolist() == same.predict(X).tolist()
-
-
-def test_over_partitions_averages_are_scikit_learns(client: Any) -> None:
-    data = table(1, 600)
-    seen: list[PassEvent] = []
-    model = DaskAggregateLossClassifier(alpha=2.0, max_gathered=0, callback=seen.append).fit(*as_arrays(data))
-    peer = LogisticRegression(C=0.5, solver="newton-cholesky", tol=1e-12).fit(data[0], data[1], data[2])
-    assert np.allclose(model.coef_, peer.coef_, rtol=1e-4)
-    assert np.allclose(model.intercept_, peer.intercept_, rtol=1e-4)
-    for rows in (data[0], as_arrays(data)[0]):
-        assert np.allclose(model.predict_proba(rows), peer.predict_proba(data[0]), atol=1e-4)
-    assert model.converged_
-    assert model.n_passes_ == seen[-1].number <= 10
-    kept = int((data[2] > 0).sum())
-    assert all(event.rows_done == kept for event in seen if event.partitions_done == event.partitions == 5)
 
 
 def expected_in_passes(data: Data, settings: dict[str, Any]) -> Any:
@@ -145,11 +134,11 @@ def expected_in_passes(data: Data, settings: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("between", [False, True])
 def test_a_scheduler_that_goes_away_is_an_error_that_says_what_to_do(between: bool) -> None:
-    cluster = workers(1, processes=False)
+    cluster = workers(1)
     client = distributed.Client(cluster)
 
     def leave(event: PassEvent) -> None:
-        if (event.partitions_done == event.partitions) == between:  # between two passes, or within one
+        if (event.partitions_done == event.partitions) == between:  # between two passes or during one
             cluster.close()
 
     try:
@@ -161,22 +150,20 @@ def test_a_scheduler_that_goes_away_is_an_error_that_says_what_to_do(between: bo
         cluster.close()
 
 
-def test_what_cannot_be_fitted_is_refused_with_a_reason(client: Any) -> None:
+def test_wrong_arguments_raise_errors_with_a_reason(client: Any) -> None:
     X, y, mass = as_arrays(table(4))
-    with pytest.raises(TypeError, match="use CloseKClassifier to fit it in memory"):
-        DaskCloseKClassifier().fit(*table(4))
-    with pytest.raises(TypeError, match="y is a ndarray"):
-        DaskCloseKClassifier().fit(X, table(4)[1])
-    with pytest.raises(ValueError, match=r"must have the same number|the same partitions"):
-        DaskCloseKClassifier().fit(X, y[:-1])
-    with pytest.raises(ValueError, match="contains NaN"):
-        DaskCloseKClassifier().fit(da.where(X > 1, np.nan, X), y)
-    with pytest.raises(ValueError, match="negative"):
-        DaskCloseKClassifier().fit(X, y, -mass)
-    with pytest.raises(ValueError, match="only one class"):
-        DaskCloseKClassifier().fit(X, da.zeros(len(y), chunks=y.chunks))
-    with pytest.raises(ValueError, match="raise max_gathered"):
-        DaskAggregateLossClassifier(aggregate="trimmed", m=5, max_gathered=0).fit(X, y)
+    close, in_passes = DaskCloseKClassifier(), DaskCloseKClassifier(max_gathered=0)
+    trimmed = DaskAggregateLossClassifier(aggregate="trimmed", m=5, max_gathered=0)
     three = da.from_array(np.arange(160) % 3, chunks=y.chunks)
-    with pytest.raises(ValueError, match="multiclass='ovr'"):
-        DaskCloseKClassifier(max_gathered=0).fit(X, three)
+    for error, match, model, data in (
+        (TypeError, "use CloseKClassifier to fit it in memory", close, table(4)),
+        (TypeError, "y is a ndarray", close, (X, table(4)[1])),
+        (ValueError, "must have the same number|the same partitions", close, (X, y[:-1])),
+        (ValueError, "contains NaN", close, (da.where(X > 1, np.nan, X), y)),
+        (ValueError, "negative", close, (X, y, -mass)),
+        (ValueError, "only one class", close, (X, da.zeros(len(y), chunks=y.chunks))),
+        (ValueError, "raise max_gathered", trimmed, (X, y)),
+        (ValueError, "multiclass='ovr'", in_passes, (X, three)),
+    ):
+        with pytest.raises(error, match=match):
+            model.fit(*data)

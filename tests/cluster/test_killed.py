@@ -19,7 +19,8 @@ from closecall.cluster import (  # noqa: E402
     PassEvent,
     dask_source,
 )
-from tests.cluster.test_dask import as_arrays, expected_in_passes, table, workers  # noqa: E402
+from tests.cluster import workers  # noqa: E402
+from tests.cluster.test_dask import as_arrays, expected_in_passes, table  # noqa: E402
 
 
 def work(address: str) -> None:
@@ -35,12 +36,10 @@ def work(address: str) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="processes are forked")
 def test_a_process_killed_in_each_phase_costs_a_repeat() -> None:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["closecall.cluster"])  # imported once for all
+    context.set_forkserver_preload(["closecall.cluster"])  # imported once for all processes
     data, lost = table(2, 600), list[str]()
     settings: dict[str, Any] = {"alpha": 2.0, "max_gathered": 0}
-    cluster = distributed.LocalCluster(
-        n_workers=0, processes=False, protocol="tcp", host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50
-    )
+    cluster = workers(0)
     processes = [context.Process(target=work, args=(cluster.scheduler_address,), daemon=True) for _ in range(4)]
 
     def kill(event: PassEvent) -> None:
@@ -74,7 +73,7 @@ def test_without_any_worker_a_fit_ends_with_an_error(monkeypatch: pytest.MonkeyP
         if event.partitions_done == 1 and cluster.workers:
             cluster.sync(cluster.workers[0].close, timeout=1, executor_wait=False)
 
-    with workers(1, processes=False) as cluster, distributed.Client(cluster) as client:
+    with workers(1) as cluster, distributed.Client(cluster) as client:
         model = DaskCloseKClassifier(callback=lose, client=client)
         with pytest.raises(ClusterError, match=r"no Dask worker for.*call fit again"):
             model.fit(*as_arrays(table(3)))

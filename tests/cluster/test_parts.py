@@ -1,8 +1,9 @@
-"""Results of single partitions: against plain sums, in any pieces, with ties, and after a process is killed."""
+"""Results of single partitions: compared with plain sums, in pieces of any size, and after a process is killed."""
 
 import os
 import signal
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import replace
 from functools import partial, reduce
 from operator import add
@@ -16,22 +17,15 @@ pytest.importorskip("distributed", reason="needs the extra dask")
 
 from closecall import CloseKClassifier
 from closecall.cluster import DaskAggregateLossClassifier, DaskCloseKClassifier, ParquetSource, PassEvent
-from closecall.cluster.blocks import Block, Frame, make_block, survey, whole
 from closecall.cluster.parquet_source import Recast
-from closecall.cluster.passes import InMemory, draw
+from closecall.cluster.passes import Block, Frame, InMemory, draw, make_block, survey
 from closecall.cluster.solve import Request, answer
 from closecall.losses import get_loss
 from closecall.solvers import rows as dense_rows
 from closecall.solvers.cuts import LossWindow
+from tests.cluster import table
 
 LOSS = get_loss("logistic")
-
-
-def table(seed: int, samples: int = 400) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(samples, 3)) * [1.0, 5.0, 0.2] + [0.0, 20.0, -1.0]
-    y = (X @ [1.0, 0.2, 1.0] - 3.0 + rng.logistic(size=samples) > 0).astype(int)
-    return X, y, rng.integers(1, 4, samples).astype(float)
 
 
 def frame_of(X: np.ndarray) -> Frame:
@@ -43,7 +37,7 @@ WINDOW, RAMP = LossWindow(0.3, 1.1, 0.2, 0.5), (1.2, 0.4)
 
 
 def requests() -> list[Request]:
-    """Return every kind of request that a problem makes."""
+    """Return requests of every kind that a problem can make."""
     asked = [("look", (C, WINDOW, 0.01)), ("tangents", (C, WINDOW, 0.01)), ("flow", (C, RAMP, None)),
              ("flow", (C, RAMP, C / 2)), ("gather", (C, -1.0, 1.0)), ("keys", (C, LOSS.threshold, 0.1, 0.4)),
              ("keys", (C, None, -0.5, -0.2))]  # fmt: skip
@@ -51,7 +45,7 @@ def requests() -> list[Request]:
 
 
 def numbers(found: Any) -> list[Any]:
-    """Return all values of a result, with rows sorted."""
+    """Return all values of a result, with gathered values sorted."""
     parts = []
     for value in vars(found).values():
         parts.append(np.sort(np.concatenate([np.ravel(each) for each in value])) if isinstance(value, list) else value)
@@ -176,13 +170,13 @@ def test_kept_rows_are_those_that_were_read(tmp_path: Path, kind: type) -> None:
     source = ParquetSource(str(tmp_path), "label", weight="w", rows=50, scratch=str(tmp_path / "kept"))
     try:
         for _ in range(2):  # written, then mapped
-            parts = [block for _, block in source.run(whole)]
+            parts = [block for _, block in source.run(copy)]
             assert {part.X.dtype for part in parts} == {np.dtype(kind)}
             assert np.array_equal(np.concatenate([part.X for part in parts]), X)
             assert np.array_equal(np.concatenate([part.y for part in parts]).astype(str), names)
             assert np.array_equal(np.concatenate([part.mass for part in parts]), mass)
         scaled = source.recast(Recast(X.mean(axis=0), X.std(axis=0), {"no": 0, "yes": 1}), source.features)
-        parts = [block for _, block in scaled.run(whole)]
+        parts = [block for _, block in scaled.run(copy)]
         scaled.close()
         assert np.allclose(np.concatenate([part.X for part in parts]), (X - X.mean(axis=0)) / X.std(axis=0), atol=1e-5)
         assert np.concatenate([part.y for part in parts]).tolist() == y.tolist()

@@ -1,4 +1,4 @@
-"""Fits in passes without Dask, against scikit-learn, the optimum and the in-memory fit."""
+"""Fits in passes without Dask, compared with scikit-learn, the optimum and the in-memory fit."""
 
 import warnings
 from pathlib import Path
@@ -12,32 +12,20 @@ pytest.importorskip("distributed", reason="needs the extra dask")
 
 from closecall import AggregateLossClassifier, Problem
 from closecall.cluster import DaskAggregateLossClassifier, ParquetSource
-from closecall.cluster.blocks import make_block
 from closecall.cluster.fit import fit_passes, make_frame
-from closecall.cluster.passes import InMemory, Passes
+from closecall.cluster.passes import Passes
 from closecall.linear.fitting import Models, Options
 from closecall.objective import aggregate_value
 from closecall.solvers import many, solve
+from tests.cluster import partitions, table
 
 
-def table(seed: int, samples: int, features: int = 4) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(samples, features)) * [1.0, 10.0, 0.1, 1.0][:features] + [0.0, 100.0, 0.0, -1.0][:features]
-    score = rng.normal(size=features) @ ((X - X.mean(axis=0)) / X.std(axis=0)).T + 0.3
-    y = (score + rng.logistic(size=samples) > 0).astype(int)
-    y[rng.random(samples) < 0.05] ^= 1
-    return X, y, rng.integers(1, 4, samples).astype(float)
-
-
-def fit(problem: Problem, X: Any, y: Any, mass: Any, *, steps: int = 300, **room: int) -> tuple[Models, int]:
-    bounds = np.sort(np.random.default_rng(0).integers(0, len(y), 4))
-    parts = np.split(np.arange(len(y)), [*bounds, bounds[-1]])  # uneven, the last but one empty
-    passes = Passes(InMemory([make_block(X[part], y[part], mass[part]) for part in parts]))
+def fit(problem: Problem, X: Any, y: Any, mass: Any) -> tuple[Models, int]:
+    passes = Passes(partitions(X, y, mass))
     survey = passes.survey()
     frame = make_frame(survey, np.unique(y), None, intercept=True, centred=True)
     labels = [1] if len(survey.labels) == 2 else sorted(survey.labels)
-    options = Options(steps, 1e-4, True, False, "ovr")
-    found = fit_passes(passes, survey, frame, problem, labels, options, **room)
+    found = fit_passes(passes, survey, frame, problem, labels, Options(300, 1e-4, True, False, "ovr"))
     return Models(*(values[0] for values in vars(found).values())), passes.number
 
 
@@ -51,7 +39,7 @@ def apart(found: Models, coef: np.ndarray, intercept: np.ndarray, X: np.ndarray)
 def test_a_sample_leads_to_the_optimum_of_all_rows(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(many, "LEAST", 500)
     monkeypatch.setattr(many, "FROM_ROWS", 1000)
-    X, y, mass = table(seed, 5000)
+    X, y, mass = table(seed, 5000, 4)
     found, passes = fit(Problem(alpha=1.0), X, y, mass)
     peer = LogisticRegression(solver="newton-cholesky", tol=1e-12, max_iter=1000).fit(X, y, mass)
     assert apart(found, peer.coef_, peer.intercept_, X) < 1e-5
@@ -61,7 +49,7 @@ def test_a_sample_leads_to_the_optimum_of_all_rows(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "modified_huber"])
 def test_other_smooth_averages_end_at_their_optimum(loss: str) -> None:
-    X, y, mass = table(3, 3000)
+    X, y, mass = table(3, 3000, 4)
     found, passes = fit(Problem(loss, alpha=1.0), X, y, mass)
     best = solve(X, 2 * y - 1, [Problem(loss, alpha=1.0)], sample_weight=mass, tol=1e-8, max_iter=5000)
     assert apart(found, best.coef, best.intercept, X) < 1e-4
@@ -72,7 +60,7 @@ def test_other_smooth_averages_end_at_their_optimum(loss: str) -> None:
 @pytest.mark.parametrize(("aggregate", "k"), [("atk", 0.5), ("maximal", None)])
 def test_the_largest_losses_end_at_their_optimum(monkeypatch: pytest.MonkeyPatch, aggregate: str, k: Any) -> None:
     monkeypatch.setattr(many, "FROM_ROWS", 3000)
-    X, y, mass = table(4, 6000)
+    X, y, mass = table(4, 6000, 4)
     problem = Problem("logistic", aggregate, k, 10.0)
     found, passes = fit(problem, X, y, mass)
     monkeypatch.undo()
@@ -83,14 +71,14 @@ def test_the_largest_losses_end_at_their_optimum(monkeypatch: pytest.MonkeyPatch
         for coef, intercept in ((found.coef, found.intercept), (same.coef_, same.intercept_))
     ]
     assert values[0] == pytest.approx(values[1], rel=2e-4)
-    assert 10 < passes <= 700  # the maximal loss has one example on its ramp, and takes the most
+    assert 10 < passes <= 700  # the maximal loss needs the most: only one example is on its ramp
 
 
 def test_few_rows_are_solved_as_in_memory() -> None:
-    X, y, mass = table(5, 3000)
+    X, y, mass = table(5, 3000, 4)
     for loss, aggregate, k in (("logistic", "close_decay", 0.1), ("hinge", "close", 0.3), ("focal", "close", 0.2)):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what did not settle is seen by its gap
+            warnings.simplefilter("ignore")  # the gap shows which fits have not converged
             found, passes = fit(Problem(loss, aggregate, k, 1.0), X, y, mass)
             same = AggregateLossClassifier(loss=loss, aggregate=aggregate, k=k, max_iter=300).fit(X, y, mass)
         assert found.coef == pytest.approx(same.coef_, rel=1e-9)
@@ -99,7 +87,7 @@ def test_few_rows_are_solved_as_in_memory() -> None:
 
 
 def test_one_against_the_rest_shares_its_passes() -> None:
-    X, y, mass = table(6, 2000)
+    X, y, mass = table(6, 2000, 4)
     y = y + (X[:, 0] > 1)
     found, passes = fit(Problem(alpha=1.0), X, y, mass)
     for number in range(3):

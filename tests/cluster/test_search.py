@@ -1,4 +1,4 @@
-"""The search over partitions: folds without leaks, a guard that plain sums reproduce, and the in-memory result."""
+"""The search over partitions: no leaks between folds, the same guard as with plain sums, and the in-memory result."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,13 +13,12 @@ from sklearn.linear_model import LogisticRegression
 from closecall import CloseKClassifier, CloseKClassifierCV
 from closecall._names import spread_out
 from closecall.cluster import DaskCloseKClassifierCV
-from closecall.cluster.blocks import Block, Frame, fold_of, make_block
-from closecall.cluster.fit import total_mass
-from closecall.cluster.folds import deal, judged
-from closecall.cluster.passes import InMemory, Passes
+from closecall.cluster.fit import deal, judged, total_mass
+from closecall.cluster.passes import Block, Frame, Passes, fold_of, make_block
 from closecall.cluster.solve import Request, answer
 from closecall.linear.training import row_hashes
 from closecall.solvers.cuts import LossWindow
+from tests.cluster import partitions
 
 
 def table(seed: int, samples: int, noise: float = 0.1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -33,28 +32,14 @@ def table(seed: int, samples: int, noise: float = 0.1) -> tuple[np.ndarray, np.n
     return X, y, rng.integers(1, 3, samples).astype(float)
 
 
-def source(X: Any, y: Any, mass: Any, seed: int = 0, parts: int = 4) -> InMemory:
-    """Return uneven partitions of shuffled rows, one of them empty."""
-    rng = np.random.default_rng(seed)
-    ends = np.sort(rng.integers(0, len(y), parts))
-    return InMemory(
-        [make_block(X[part], y[part], mass[part]) for part in np.split(rng.permutation(len(y)), [*ends, ends[-1]])]
-    )
-
-
 def test_a_small_table_gets_the_answer_of_the_search_in_memory() -> None:
     X, y, mass = table(0, 300)
     names = np.where(y > 0, "yes", "no").astype(object)
     settings: dict[str, Any] = {"alphas": [0.1, 1.0, 10.0], "ks": [0.1, 0.4], "calibration": "sigmoid"}
-    model = DaskCloseKClassifierCV(**settings, random_state=0).fit_source(
-        InMemory([make_block(X[part], names[part], mass[part]) for part in np.split(np.arange(300), [70, 70, 210])])
-    )
+    model = DaskCloseKClassifierCV(**settings, random_state=0).fit_source(partitions(X, names, mass, shuffled=False))
     same = CloseKClassifierCV(**settings, random_state=0).fit(X, names, mass)
-    assert np.array_equal(model.coef_, same.coef_)
-    assert model.guard_report_ == same.guard_report_
-    assert (model.alpha_, model.k_, model.aggregate_, model.best_score_) == (
-        same.alpha_, same.k_, same.aggregate_, same.best_score_
-    )  # fmt: skip
+    for name in ("coef_", "guard_report_", "alpha_", "k_", "aggregate_", "best_score_"):
+        assert np.array_equal(getattr(model, name), getattr(same, name))
     assert np.array_equal(model.predict_proba(X), same.predict_proba(X))
     assert np.array_equal(model.to_local().predict(X), same.predict(X))
 
@@ -65,6 +50,7 @@ def test_a_fold_is_never_looked_at() -> None:
     request = Request(1, "logistic", None, "tangents", (np.array([0.5, -0.2, 0.1]), LossWindow(), 0.01))
     group = fold_of(row_hashes(X), 3)
     assert (np.bincount(group, minlength=3) > 100).all()
+    assert (np.bincount(group[spread_out(row_hashes(X)) < 0.5], minlength=3) > 50).all()  # independent of samples
     for fold in range(3):
         found, without = answer(frame, [replace(request, fold=(fold, 3)), request], make_block(X, y, mass))
         kept = group != fold
@@ -78,7 +64,7 @@ def test_a_fold_is_never_looked_at() -> None:
 def test_a_fold_counts_neither_in_the_survey_nor_in_the_sample_of_the_others() -> None:
     X, y, mass = table(9, 900)
     frame = Frame(np.zeros(2), np.ones(2), True, np.array([0, 1]), np.array([1.0, 3.0]))
-    passes, group = Passes(source(X, y, mass)), fold_of(row_hashes(X), 3)
+    passes, group = Passes(partitions(X, y, mass)), fold_of(row_hashes(X), 3)
     survey, dealt = passes.survey(), deal(passes, frame, {0: 1.0, 1: 1.0}, 3)
     for fold in range(3):
         left, sample = dealt.outside(survey, frame, fold)
@@ -124,16 +110,16 @@ def test_who_is_right_is_counted_on_rows_that_did_not_choose(classes: int) -> No
 
 
 def test_the_guard_is_what_fits_without_each_fold_say() -> None:
-    """Compare with scikit-learn's logistic regression, the in-memory close-k and sums by NumPy."""
+    """Compare with scikit-learn's logistic regression, the in-memory close-k and NumPy sums."""
     X, y, mass = table(4, 105_000)
     model = DaskCloseKClassifierCV(alphas=[10.0, 100.0], ks=[0.3], max_gathered=0, tol=1e-4, max_iter=300)
-    model.fit_source(source(X, y, mass))
+    model.fit_source(partitions(X, y, mass))
     (outcome,) = model.guard_report_["comparisons"]
     hashes = row_hashes(X)
     group, numbers = fold_of(hashes, 5), spread_out(hashes)
     gains, weights, over = [], [], []
     for fold in range(2):
-        kept, tested = group != fold, (group == fold) & (numbers >= 0.5)  # 2**22 entries would hold them all
+        kept, tested = group != fold, (group == fold) & (numbers >= 0.5)  # at most half of the rows are in the sample
         plain = LogisticRegression(C=1 / outcome["reference"]["alpha"], solver="newton-cholesky", tol=1e-10)
         plain.fit(X[kept], y[kept], mass[kept])
         close = CloseKClassifier(k=0.3, alpha=outcome["challenger"]["alpha"]).fit(X[kept], y[kept], mass[kept])
@@ -144,7 +130,9 @@ def test_the_guard_is_what_fits_without_each_fold_say() -> None:
     gain, weight = np.concatenate(gains), np.concatenate(weights)
     mean = float(weight @ gain / weight.sum())
     assert model.guard_report_["judged"] == pytest.approx(weight.sum())
-    assert outcome["gain"] == pytest.approx(mean, abs=1e-3)  # fits from two samples agree to their tolerance
+    assert outcome["gain"] == pytest.approx(
+        mean, abs=1e-3
+    )  # fits that start from two samples agree up to their tolerance
     spread = np.sqrt(weight**2 @ (gain - mean) ** 2) / weight.sum()
     assert outcome["standard_error"] == pytest.approx(spread, rel=3e-2)
     assert outcome["taken"] == (mean > 2.5 * spread)
@@ -161,7 +149,7 @@ def test_clean_data_keep_logistic_regression_whatever_the_partitions() -> None:
     X, y, mass = table(5, 6000, noise=0.0)
     found = [
         DaskCloseKClassifierCV(alphas=[1.0, 10.0], ks=[0.2], max_gathered=0, calibration="sigmoid", max_iter=30)
-        .fit_source(source(X, y, mass, seed, parts))
+        .fit_source(partitions(X, y, mass, seed, parts))
         for seed, parts in ((0, 3), (1, 6))
     ]  # fmt: skip
     first, second = found
@@ -177,9 +165,9 @@ def test_what_only_one_place_can_do_is_refused() -> None:
     X, y, mass = table(6, 200)
     for given, words in (({"scoring": "f1"}, "scoring='f1'"), ({"cv": [([0], [1])]}, "cv="), ({"cv": 1}, "at least 2")):
         with pytest.raises(ValueError, match=words):
-            DaskCloseKClassifierCV(max_gathered=0, **given).fit_source(source(X, y, mass))
+            DaskCloseKClassifierCV(max_gathered=0, **given).fit_source(partitions(X, y, mass))
     with pytest.raises(ValueError, match="multiclass='ovr'"):
-        DaskCloseKClassifierCV(max_gathered=0).fit_source(source(X, np.arange(200) % 3, mass))
+        DaskCloseKClassifierCV(max_gathered=0).fit_source(partitions(X, np.arange(200) % 3, mass))
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -187,6 +175,6 @@ def test_several_classes_race_one_against_the_rest() -> None:
     X, y, mass = table(7, 4000)
     y = y + (X[:, 0] > 1)
     model = DaskCloseKClassifierCV(alphas=[1.0], ks=[0.3], max_gathered=0, multiclass="ovr", max_iter=30, tol=0.9)
-    model.fit_source(source(X, y, mass))
+    model.fit_source(partitions(X, y, mass))
     assert model.coef_.shape == (3, 2)
     assert model.score(X, y, mass) == pytest.approx(model.best_score_, abs=0.03)

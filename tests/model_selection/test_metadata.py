@@ -1,4 +1,4 @@
-"""The referees with weights of zero, groups that searches divide by, several jobs, and scores that are none."""
+"""The meta-estimators with zero weights, groups that searches split by, several jobs, and one-vs-one scores."""
 
 from typing import Any
 
@@ -18,40 +18,25 @@ from sklearn.svm import SVC
 
 from closecall import CloseKClassifierCV
 from closecall.model_selection import ExactThresholdClassifier, GuardedClassifierCV
-from closecall.model_selection.offsets import best_offsets
+from closecall.model_selection.offsets import best_offsets, predicted
 
 
 def noisy(samples: int = 150, classes: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return make_classification(samples, 6, n_informative=4, n_classes=classes, flip_y=0.2, random_state=seed)
 
 
-# Weights.
-
-
 def test_a_class_without_weight_does_not_count_in_balanced_accuracy() -> None:
     X, y = noisy(120, 3)
     mass = np.where(y == 2, 0.0, 1.0)
-    model = ExactThresholdClassifier(
-        LogisticRegression(), objective="balanced_accuracy", guard=0, n_bootstrap=10, random_state=0
-    ).fit(X, y, sample_weight=mass)
-    assert np.isfinite([model.guard_report_["gain"], *model.threshold_, *model.threshold_interval_.ravel()]).all()
-    tables, folds = [], []
-    for seed in (0, 1):
-        folds = list(StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y))
-        tables.append(np.empty((len(y), 3)))
-        for train, test in folds:
-            fitted = LogisticRegression().fit(X[train], y[train], mass[train])
-            tables[-1][test] = fitted.decision_function(X[test])
-    share = np.where(mass > 0, mass / np.bincount(y, mass)[np.minimum(y, 1)], 0) / 2
-    saved = np.zeros(len(y))
-    for _, test in folds:
-        others = np.setdiff1d(np.arange(len(y)), test)
-        pooled = np.concatenate([table[others] for table in tables])
-        offsets = best_offsets(pooled, np.tile((1 - np.eye(3))[y[others]], (2, 1)), np.tile(share[others], 2))
-        for table in tables:
-            moved, before = ((table[test] + o).argmax(axis=1) == y[test] for o in (offsets, 0))
-            saved[test] += (moved.astype(float) - before) / 2
-    assert model.guard_report_["gain"] == pytest.approx(float(share @ saved))
+    costs = (1 - np.eye(3)) * np.append(mass.sum() / 2 / np.bincount(y, mass)[:2], 0.0)[:, None]
+    balanced, priced = (
+        ExactThresholdClassifier(LogisticRegression(), objective=objective, guard=0, n_bootstrap=10, random_state=0)
+        .fit(X, y, sample_weight=mass)
+        for objective in ("balanced_accuracy", costs)
+    )  # fmt: skip
+    assert balanced.guard_report_["gain"] == pytest.approx(priced.guard_report_["gain"])
+    np.testing.assert_allclose(balanced.threshold_, priced.threshold_)
+    assert np.isfinite(balanced.threshold_interval_).all()
 
 
 def test_a_fold_without_weight_has_nothing_to_say() -> None:
@@ -69,7 +54,7 @@ def test_a_fold_without_weight_has_nothing_to_say() -> None:
 
 
 def test_whole_weights_are_copies_for_the_whole_referee() -> None:
-    """The folds are given, so that copies fall on the side of their original."""
+    """The folds are given, so that copies are on the same side as the original."""
     X, y = noisy(90)
     mass = np.random.default_rng(2).integers(1, 4, 90)
     copies = np.repeat(np.arange(90), mass)
@@ -81,15 +66,10 @@ def test_whole_weights_are_copies_for_the_whole_referee() -> None:
     ):
         weighed = kind(folds).fit(X, y, sample_weight=mass)
         copied = kind(repeated).fit(X[copies], y[copies])
-        first, second = (
-            report.get("comparison") or report for report in (weighed.guard_report_, copied.guard_report_)
-        )  # the same numbers under one roof
-        assert first["gain"] == pytest.approx(second["gain"], abs=1e-9)
-        assert first["standard_error"] == pytest.approx(second["standard_error"], abs=1e-9)
+        first, second = (report.get("comparison") or report for report in (weighed.guard_report_, copied.guard_report_))
+        for name in ("gain", "standard_error"):
+            assert first[name] == pytest.approx(second[name], abs=1e-9)
         np.testing.assert_array_equal(weighed.predict(X), copied.predict(X))
-
-
-# Groups.
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -104,7 +84,7 @@ def test_searches_that_divide_by_groups_receive_them(wrapped: bool) -> None:
             return super().split(X, y, groups)
 
     search: Any = GridSearchCV(GaussianNB(), {"var_smoothing": [1e-9, 1e-2]}, cv=Folds(2))
-    plain = GridSearchCV(GaussianNB(), {"var_smoothing": [1e-9, 1e-2]}, cv=2)  # has no use for them
+    plain = GridSearchCV(GaussianNB(), {"var_smoothing": [1e-9, 1e-2]}, cv=2)  # does not use the groups
     close: Any = CloseKClassifierCV(cv=Folds(2), ks=(0.5,), alphas=(0.1, 10.0))
     if wrapped:
         search, close = make_pipeline(StandardScaler(), search), make_pipeline(StandardScaler(), close)
@@ -116,19 +96,19 @@ def test_searches_that_divide_by_groups_receive_them(wrapped: bool) -> None:
     ExactThresholdClassifier(search, cv=2, n_bootstrap=0).fit(X, y, groups=groups)
 
 
-def test_groups_are_routed() -> None:
+def test_weights_and_groups_are_routed() -> None:
     X, y = noisy(120)
-    groups = np.arange(120) // 4
+    groups, mass = np.arange(120) // 4, np.random.default_rng(1).uniform(0.5, 2, 120)
     with sklearn.config_context(enable_metadata_routing=True):
-        search = GridSearchCV(GaussianNB(), {"var_smoothing": [1e-9, 1e-2]}, cv=GroupKFold(2))
-        contest = GuardedClassifierCV(LogisticRegression(), {"search": search}, cv=GroupKFold(3), guard=0)
-        contest.set_fit_request(groups=True).fit(X, y, groups=groups)
-    expected = [LogisticRegression().fit(X[a], y[a]).score(X[b], y[b]) for a, b in GroupKFold(3).split(X, y, groups)]
-    found = [contest.cv_results_[f"split{fold}_test_score"][0] for fold in range(3)]
-    np.testing.assert_allclose(found, expected)
-
-
-# Jobs.
+        plain = LogisticRegression().set_fit_request(sample_weight=False)
+        heavy = GaussianNB().set_fit_request(sample_weight=True).set_score_request(sample_weight=False)
+        search = GridSearchCV(heavy, {"var_smoothing": [1e-9, 1e-2]}, cv=GroupKFold(2))
+        contest = GuardedClassifierCV(plain, {"heavy": heavy, "search": search}, cv=GroupKFold(3), guard=0)
+        contest.set_fit_request(groups=True, sample_weight=True).fit(X, y, groups=groups, sample_weight=mass)
+    for fold, (a, b) in enumerate(GroupKFold(3).split(X, y, groups)):
+        models = LogisticRegression().fit(X[a], y[a]), GaussianNB().fit(X[a], y[a], mass[a])
+        expected = [model.score(X[b], y[b], mass[b]) for model in models]
+        np.testing.assert_allclose(contest.cv_results_[f"split{fold}_test_score"][:2], expected)
 
 
 def test_jobs_find_what_one_finds() -> None:
@@ -144,13 +124,10 @@ def test_jobs_find_what_one_finds() -> None:
         np.testing.assert_array_equal(one.predict(X), two.predict(X))
 
 
-# The exact threshold, all of it by brute force.
-
-
 @pytest.mark.parametrize("objective", ["accuracy", "balanced_accuracy", [[0, 1], [4, 0]], [[-2, 1], [3, -1]]])
 @pytest.mark.parametrize("member", [LogisticRegression(), GaussianNB()], ids=repr)
 def test_the_whole_classifier_by_brute_force(member: Any, objective: Any) -> None:
-    """Scores by scikit-learn, every cut tried, the gain of the cuts of the other folds."""
+    """Compute the scores by scikit-learn, try every cut, and measure the gain of the cuts chosen on the other folds."""
     X, y = make_classification(80, 5, weights=[0.7], flip_y=0.2, random_state=1)
     mass = np.random.default_rng(0).choice([0.5, 1.0, 2.0], 80)
     model = ExactThresholdClassifier(member, objective=objective, guard=0, n_bootstrap=0)
@@ -177,11 +154,15 @@ def test_the_whole_classifier_by_brute_force(member: Any, objective: Any) -> Non
     least, _ = best_cut(*everything)
     cut = (everything[0] > model.optimum_).astype(int)
     assert float(everything[2] @ everything[1][np.arange(160), cut]) == pytest.approx(least)
+    places, curve = model.curve_
+    assert len(places) == len(np.unique(everything[0])) + 1  # the first threshold is below all scores
+    assert curve.min() == pytest.approx(least / everything[2].sum())
+    assert curve[np.searchsorted(places, model.optimum_, side="right") - 1] == pytest.approx(curve.min())
     asked = np.flatnonzero(np.isfinite(saved[0]))
     gain = np.average(saved[:, asked].mean(axis=0), weights=mass[asked])
     assert model.guard_report_["gain"] == pytest.approx(gain)
     left = mass[asked].sum() - mass[asked]
-    moves = mass[asked] * (saved[:, asked] - gain) / left  # of the mean, where a row is left out: the jackknife
+    moves = mass[asked] * (saved[:, asked] - gain) / left  # changes of the mean if a row is left out (jackknife)
     error = np.sqrt((len(asked) - 1) / len(asked) * (moves**2).mean(axis=0).sum())  # that of one division
     assert model.guard_report_["standard_error"] == pytest.approx(error)
     np.testing.assert_array_equal(
@@ -195,12 +176,24 @@ def tables_of(member: Any, X: Any, y: Any, mass: Any, name: str) -> np.ndarray:
 
 
 def best_cut(scores: np.ndarray, costs: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """The least cost of all cuts, and the middle of the widest gap that has it."""
+    """Return the lowest cost of all cuts, and the middle of the widest gap with this cost."""
     ranked = np.unique(scores)
     places = [ranked[0] - 1, *(ranked[:-1] + ranked[1:]) / 2, ranked[-1] + 1]
     totals = np.array([weights @ np.where(scores > place, costs[:, 1], costs[:, 0]) for place in places])
     widths = np.array([0, *np.diff(ranked), 0])
     return float(totals.min()), places[int(np.where(totals <= totals.min() + 1e-9, widths, -1).argmax())]
+
+
+def test_the_offset_is_the_best_of_all_cuts() -> None:
+    random = np.random.default_rng(0)
+    for _ in range(100):
+        samples = int(random.integers(2, 30))
+        scores = random.normal(size=samples).round(int(random.integers(0, 3)))
+        costs = random.choice([0.0, 1.0, 5.0, -1.0], size=(2, 2))[random.integers(0, 2, samples)]
+        weights = random.choice([0.5, 1.0, 3.0], size=samples)
+        chosen = predicted(scores[:, None], best_offsets(scores[:, None], costs, weights))
+        found = float(weights @ costs[np.arange(samples), chosen])
+        assert found == pytest.approx(best_cut(scores, costs, weights)[0], abs=1e-9)
 
 
 def test_gains_in_costs_below_zero_do_not_move_what_is_best_already() -> None:

@@ -10,7 +10,7 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="needs the extra bench")
 pq = pytest.importorskip("pyarrow.parquet", reason="needs the extra bench")
 
-from closecall.cluster import ParquetSource, connect  # noqa: E402
+from closecall.cluster import ParquetSource  # noqa: E402
 from closecall.table import streamed  # noqa: E402
 from closecall.table.model import TableModel  # noqa: E402
 from closecall.table.table import read  # noqa: E402
@@ -110,7 +110,7 @@ def test_labels_that_are_numbers_are_classes_by_their_text() -> None:
 
 
 def test_what_cannot_be_fitted_says_what_to_do(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect, "FIRST_SIGN", 0.3)
+    monkeypatch.setattr("closecall.cluster.dask_source.FIRST_SIGN", 0.3)
     table = columns(3, 100)
     write(tmp_path / "data", table, [50])
     (tmp_path / "empty").mkdir()

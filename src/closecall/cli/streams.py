@@ -75,11 +75,9 @@ def _source(
         with closing(ParquetSource(paths, target, features=features, processes=jobs)) as source:
             yield source
         return
-    from closecall.cluster.connect import connected
+    from closecall.cluster.dask_source import DaskParquetSource, connected
 
     with connected("" if cluster == "local" else cluster, jobs if jobs > 1 else 0) as client:
-        from closecall.cluster.dask_source import DaskParquetSource
-
         yield DaskParquetSource(paths, target, features=features, client=client)
 
 

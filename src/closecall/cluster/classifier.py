@@ -15,9 +15,8 @@ from ..linear import AggregateLossClassifier, CloseKClassifier
 from ..linear.base import LinearClassifier, has_probabilities
 from ..linear.fitting import MULTICLASS, Models, Options, warn_unsettled
 from ..objective import Problem
-from .blocks import Frame, Survey, joined
 from .fit import fit_passes, make_frame, select_by, total_mass
-from .passes import Passes, PassEvent, Source, is_collection
+from .passes import Frame, Passes, PassEvent, Source, Survey, is_collection, joined
 
 #: Up to this many entries of X, 128 MiB, a fit gathers the rows and fits them in memory.
 MAX_GATHERED = 1 << 24
@@ -26,20 +25,6 @@ MAX_GATHERED = 1 << 24
 class OverPartitions(LinearClassifier):
     """The base class of the classifiers below, which fit a model with fixed hyperparameters over partitions."""
 
-    loss: str
-    aggregate: str
-    k: Count
-    m: Count
-    alpha: float
-    max_iter: int
-    tol: float
-    fit_intercept: bool
-    penalize_intercept: bool
-    class_weight: Any
-    multiclass: str
-    max_gathered: int
-    client: Any
-    callback: Callable[[PassEvent], None] | None
     local: type[Any]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
@@ -63,23 +48,27 @@ class OverPartitions(LinearClassifier):
             )
         from .dask_source import DaskSource  # imported here because fitting files needs no Dask
 
-        names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
         source = DaskSource(X, y, sample_weight, client=self.client)
         try:
             self.fit_source(source)
         finally:
             source.close()
-        if names is not None:
+        names = list(getattr(X, "columns", []))
+        if names and all(isinstance(name, str) for name in names):  # as in scikit-learn
             self.feature_names_in_ = np.array(names, dtype=object)
         return self
 
     def fit_source(self, source: Source) -> Any:
         """Fit to any source of partitions, such as a :class:`closecall.cluster.ParquetSource`, and return self."""
         self._check()
+        self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
         passes = Passes(source, self.callback)
         survey = passes.survey()
         if survey.rows * survey.features <= self.max_gathered:
-            return self._in_memory(passes)
+            rows = joined(passes.gather())
+            _copy_fitted(self.to_local().fit(rows.X, rows.y, rows.mass), self)
+            self.n_passes_ = passes.number
+            return self
         classes = np.array(sorted(survey.labels))
         if len(classes) > 2 and self.multiclass != "ovr":
             raise ValueError(
@@ -119,13 +108,6 @@ class OverPartitions(LinearClassifier):
         convex = select_by(problem, total).convex
         warn_unsettled(type(self).__name__, problem, models, self._options, convex, depth=6)
 
-    def _in_memory(self, passes: Passes) -> Any:
-        """Gather all rows and fit the in-memory classifier to them."""
-        rows = joined(passes.gather())
-        _copy_fitted(self.to_local().fit(rows.X, rows.y, rows.mass), self)
-        self.n_passes_ = passes.number
-        return self
-
     def to_local(self) -> Any:
         """Return the in-memory classifier with the same parameters, fitted if this one is."""
         own = self.local().get_params()
@@ -135,29 +117,29 @@ class OverPartitions(LinearClassifier):
 
     def decision_function(self, X: Any) -> Any:
         """Return the same scores as the in-memory classifier, as a Dask array if X is a Dask collection."""
-        check_is_fitted(self, "coef_")
-        return self.each(X, "decision_function", np.float64, len(self.classes_) > 2)
+        return self._each(X, "decision_function")
 
     def predict(self, X: Any) -> Any:
         """Return the class labels (samples,), as a Dask array if X is a Dask collection."""
-        check_is_fitted(self, "coef_")
-        return self.each(X, "predict", self.classes_.dtype, False)
+        return self._each(X, "predict")
 
     @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Any:
         """Return the probabilities (samples, classes), as a Dask array if X is a Dask collection."""
-        check_is_fitted(self, "coef_")
-        return self.each(X, "predict_proba", np.float64, True)
+        return self._each(X, "predict_proba")
 
-    def each(self, X: Any, method: str, kind: Any, wide: bool) -> Any:
+    def _each(self, X: Any, method: str) -> Any:
         """Call a method of the in-memory classifier on X, or on every partition of a Dask collection."""
+        check_is_fitted(self, "coef_")
         if not is_collection(X):
             return getattr(LinearClassifier, method)(self, X)
+        wide = method == "predict_proba" or (method == "decision_function" and len(self.classes_) > 2)
+        kind = self.classes_.dtype if method == "predict" else np.float64
         empty = np.empty((0, len(self.classes_)) if wide else 0, kind)
         how: dict[str, Any] = {"model": self.to_local(), "method": method, "empty": empty, "meta": empty}
         if not hasattr(X, "rechunk"):
             return X.map_partitions(_call, **how)
-        X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+        X = X.rechunk({1: -1})
         shape = {"chunks": (X.chunks[0], (len(self.classes_),))} if wide else {"drop_axis": 1}
         return X.map_blocks(_call, dtype=kind, **how, **shape)
 
@@ -237,19 +219,10 @@ class DaskAggregateLossClassifier(OverPartitions):
 
 
 class DaskCloseKClassifier(OverPartitions):
-    """A :class:`closecall.CloseKClassifier` for Dask collections; see :class:`DaskAggregateLossClassifier`.
+    """A :class:`closecall.CloseKClassifier` for Dask collections.
 
-    Parameters
-    ----------
-    k, alpha, loss, max_iter, tol, fit_intercept, penalize_intercept, class_weight, multiclass
-        The same as in :class:`closecall.CloseKClassifier`.
-    max_gathered, client, callback
-        The same as in :class:`DaskAggregateLossClassifier`.
-
-    Attributes
-    ----------
-    coef_, intercept_, classes_, gap_, converged_, k_, n_passes_, n_features_in_, feature_names_in_
-        The same as in :class:`DaskAggregateLossClassifier`.
+    The parameters are those of :class:`closecall.CloseKClassifier`, and ``max_gathered``, ``client`` and ``callback``.
+    The attributes are those of :class:`DaskAggregateLossClassifier`.
     """
 
     aggregate = "close_decay"

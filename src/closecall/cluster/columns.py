@@ -24,23 +24,12 @@ SAMPLE = 20_000
 
 @dataclass
 class Columns:
-    """Statistics of a set of rows: one value per feature (features,), and the count of each label.
+    """Statistics of a set of rows.
 
-    Parameters
-    ----------
-    rows : int
-    known : array
-        The number of finite values.
-    mean, squares : arrays
-        The means of the finite values, and the sums of squared deviations from the means.
-    low, high : arrays
-    rising : array of bool
-        Whether every value is a whole number greater than the previous one, as in an identifier or a counter.
-    labels : Counter
-        The number of rows with each label; missing labels are counted under None.
-    draws : array (sampled rows,)
-        The random numbers of the sampled rows, in ascending order.
-    sample : array (sampled rows, features)
+    For each feature: the number of finite values (``known``), their mean, the sum of squared deviations from the mean,
+    the extremes, and whether every value is a whole number greater than the previous one (``rising``), as in an
+    identifier. ``labels`` counts the rows with each label, or None if it is missing. ``sample`` (sampled rows,
+    features) is sorted by the random numbers ``draws`` (sampled rows,).
     """
 
     rows: int
@@ -108,26 +97,22 @@ def columns_of(piece: Piece) -> Columns:
     counts = table.column(piece.target).combine_chunks().value_counts()
     labelled = table.column(piece.target).is_valid()
     table = table if table.column(piece.target).null_count == 0 else table.filter(labelled)
+    draws = np.random.default_rng(piece.number).random(table.num_rows)
+    draws, drawn = _fewest(draws, np.arange(table.num_rows)[:, None], width)
     known, mean, squares = np.zeros((3, width))
-    found = Columns(table.num_rows, known, mean, squares, np.full(width, np.inf), np.full(width, -np.inf),
-                    np.ones(width, dtype=bool), Counter(),
-                    *_fewest(np.random.default_rng(piece.number).random(table.num_rows),
-                             np.arange(table.num_rows)[:, None], width))  # fmt: skip
-    drawn, found.sample = found.sample[:, 0], np.empty((len(found.draws), width))
+    low, high, rising = np.full(width, np.inf), np.full(width, -np.inf), np.ones(width, dtype=bool)
+    sample = np.empty((len(draws), width))
     for place, name in enumerate(piece.features):
         values = numbers_of(table.column(name)).astype(np.float64)
         finite = np.isfinite(values)
-        found.sample[:, place] = values[drawn]
+        sample[:, place] = values[drawn[:, 0]]
         there = values if finite.all() else values[finite]
-        found.known[place] = len(there)
-        found.rising[place] = len(there) == len(values) and bool(
-            (np.diff(values) > 0).all() and (values % 1 == 0).all()
-        )
+        known[place] = len(there)
+        rising[place] = len(there) == len(values) and (np.diff(values) > 0).all() and (values % 1 == 0).all()
         if len(there):
-            found.mean[place] = there.mean()
-            found.squares[place] = ((there - found.mean[place]) ** 2).sum()
-            found.low[place], found.high[place] = there.min(), there.max()
+            mean[place] = there.mean()
+            squares[place] = ((there - mean[place]) ** 2).sum()
+            low[place], high[place] = there.min(), there.max()
     _check_labels(len(counts), f"{piece.path!r}: the target {piece.target!r}")
-    values, times = counts.field("values").to_pylist(), counts.field("counts").to_pylist()
-    found.labels.update(dict(zip(values, times, strict=True)))
-    return found
+    labels = Counter(dict(zip(*(counts.field(name).to_pylist() for name in ("values", "counts")), strict=True)))
+    return Columns(table.num_rows, known, mean, squares, low, high, rising, labels, draws, sample)

@@ -1,4 +1,4 @@
-"""Partitions on the workers of a Dask cluster: a few long tasks are submitted as futures, while the data stay in place.
+"""A Dask cluster, and partitions on its workers: a few long tasks are submitted as futures; the data stay in place.
 
 If a worker dies, Dask recreates its partitions from the source of the collection and repeats the task. If this is
 impossible, or if the scheduler or all workers are lost, an error message states what to do.
@@ -6,19 +6,25 @@ impossible, or if the scheduler or all workers are lost, an error message states
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-import distributed
-from dask.delayed import delayed
+try:
+    import distributed
+    from dask.delayed import delayed
+except ImportError as error:
+    raise ImportError("fitting on Dask needs the package distributed: pip install 'closecall[dask]'") from error
 
-from .blocks import Block, make_block
 from .parquet_source import ROWS, ParquetSource, Piece
-from .passes import ClusterError, is_collection
+from .passes import Block, ClusterError, is_collection, make_block
 
 #: The share of the workers' memory that decoded files may occupy; if they need more, they are read in every pass.
 MEMORY_SHARE = 0.4
+#: Seconds to wait for the scheduler to answer, and for its first worker.
+FIRST_SIGN, FIRST_WORKER = 10.0, 30.0
 #: Seconds between two checks of the cluster, and seconds without any worker after which a fit gives up.
 POLL, LONGEST_ALONE = 5.0, 300.0
 GONE = (
@@ -32,13 +38,41 @@ LOST = (
 )
 
 
+@contextmanager
+def connected(address: str = "", workers: int = 0) -> Iterator[Any]:
+    """Yield a client of the scheduler at an address such as ``tcp://host:8786``.
+
+    If there is no address, ``workers`` workers are started on this machine; 0 means one per core.
+    """
+    if not address:
+        with distributed.LocalCluster(
+            n_workers=workers or os.cpu_count() or 1, threads_per_worker=1, host="127.0.0.1",
+            dashboard_address="127.0.0.1:0", silence_logs=50,
+        ) as cluster, distributed.Client(cluster, direct_to_workers=True) as client:  # fmt: skip
+            yield client  # direct_to_workers: the workers are on this machine, so data can bypass the scheduler
+        return
+    try:
+        client = distributed.Client(address, timeout=FIRST_SIGN)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise ClusterError(
+            f"no Dask scheduler answers at {address} ({error}); start one (dask scheduler), correct the address, or "
+            "leave it out to use only this machine"
+        ) from error
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=FIRST_WORKER)
+        except TimeoutError as error:
+            raise ClusterError(
+                f"the Dask scheduler at {address} has no workers; start some (dask worker {address}) and try again"
+            ) from error
+        yield client
+
+
 def parts_of(X: Any) -> list[Any]:
     """Return the row blocks of a Dask array, data frame or series as delayed objects."""
-    if hasattr(X, "rechunk"):
-        if X.ndim == 2 and X.numblocks[1] > 1:
-            X = X.rechunk({1: -1})
-        return list(X.to_delayed().ravel())
-    return list(X.to_delayed())
+    if not hasattr(X, "rechunk"):
+        return list(X.to_delayed())
+    return list((X.rechunk({1: -1}) if X.ndim == 2 else X).to_delayed().ravel())
 
 
 class OnWorkers:
@@ -57,15 +91,9 @@ class OnWorkers:
 
 
 class DaskSource(OnWorkers):
-    """Partitions of Dask collections, held on the workers for one fit.
+    """Partitions of Dask collections, held on the workers of a client (by default the current one) for one fit.
 
-    Parameters
-    ----------
-    X, y : Dask array or data frame, and array or series
-        Collections with the same partitions.
-    sample_weight : Dask array or series, optional
-    client : distributed.Client, optional
-        By default, the current client.
+    X is an array or a data frame; y and sample_weight are arrays or series with the same partitions.
     """
 
     def __init__(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> None:
@@ -81,8 +109,8 @@ class DaskSource(OnWorkers):
         if len({len(each) for each in parts}) > 1:
             sizes = ", ".join(str(len(each)) for each in parts)
             raise ValueError(f"X, y and sample_weight have {sizes} partitions; they must have the same number")
-        blocks = [delayed(make_block, pure=False)(*each, number=number)
-                  for number, each in enumerate(zip(*parts, strict=True))]  # fmt: skip
+        make = delayed(make_block, pure=False)
+        blocks = [make(*each, number=number) for number, each in enumerate(zip(*parts, strict=True))]
         self.partitions = len(blocks)
         self.blocks = self.client.compute(blocks)
 
@@ -90,12 +118,8 @@ class DaskSource(OnWorkers):
 class DaskParquetSource(OnWorkers, ParquetSource):
     """Parquet files that the workers read once if they fit in memory, and otherwise in every pass.
 
-    Parameters
-    ----------
-    paths, target, features, weight, rows
-        The same as in :class:`closecall.cluster.ParquetSource`; the workers must see the files under the same paths.
-    client : distributed.Client, optional
-        By default, the current client.
+    The parameters are those of :class:`closecall.cluster.ParquetSource` and a client, by default the current one. The
+    workers must see the files under the same paths.
     """
 
     def __init__(

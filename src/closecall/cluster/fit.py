@@ -1,17 +1,22 @@
-"""Fit over partitions: survey the rows, draw a sample, and let the in-memory solvers request sums over all rows."""
+"""Fit over partitions: survey the rows, draw a sample, and let the in-memory solvers request sums over all rows.
+
+The folds of a search are assigned by row hash: a row belongs to the same fold wherever it is stored, and equal rows
+share a fold.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .._names import Array
+from .._names import Array, spread_out
 from ..aggregates import get_aggregate
 from ..linear.fitting import Models, Options
 from ..linear.training import class_factors, row_hashes
@@ -23,19 +28,17 @@ from ..solvers.cuts import ALL, LossCut, cut_of
 from ..solvers.kernels import pull_close, pull_largest, pull_of
 from ..solvers.many import Sample, shares_of
 from ..solvers.newton import LARGEST_RANK
-from .blocks import Block, Frame, Survey
-from .passes import Passes
-from .solve import Ended, Request, Task, Together
+from .passes import Block, Frame, Passes, Survey, draw, fold_of, joined
+from .solve import Ended, Request, Task, together
 
 #: Entries of rows near the boundary that may be gathered on any machine: half a gigabyte as float64.
 ROOM = 1 << 26
 
 
 def near_room() -> int:
-    """Return how many entries of rows near the boundary may be gathered.
+    """Return how many entries of rows near the boundary may be gathered: an eighth of the memory, at least ``ROOM``.
 
-    The limit is an eighth of the memory, but at least ``ROOM``. Steps on gathered rows need no pass and give the same
-    result.
+    Steps on gathered rows need no pass and give the same result.
     """
     limits = []
     with suppress(AttributeError, OSError, ValueError):  # not available on this system
@@ -54,8 +57,7 @@ def make_frame(survey: Survey, classes: Array, class_weight: Any, *, intercept: 
     scale = np.where(scale > 1e-7 * np.maximum(np.abs(mean), 1e-30), scale, np.maximum(np.abs(mean), 1.0))
     factors = None
     if class_weight is not None:
-        masses = np.array([survey.labels[name][1] for name in classes.tolist()])
-        factors = class_factors(class_weight, classes, np.arange(len(classes)), masses)
+        factors = class_factors(class_weight, classes, np.arange(len(classes)), survey.masses(classes))
         if not (factors > 0).all():
             raise ValueError("class_weight gives a class the weight 0; drop its rows, or give it a positive weight")
     return Frame(mean if centred else np.zeros_like(mean), scale, intercept, classes, factors)
@@ -64,62 +66,55 @@ def make_frame(survey: Survey, classes: Array, class_weight: Any, *, intercept: 
 def select_by(problem: Problem, total: float, size: int = 0) -> LossCut:
     """Return the selection of a problem for the mass ``total``; raise an error if it needs all rows in one place."""
     k, m = counts(problem, total)
-    loss, advice = get_loss(problem.loss), "raise max_gathered to at least the size of X, or"
+    loss = get_loss(problem.loss)
     if get_aggregate(problem.aggregate).is_average(k, m, total):
         if loss.convex and not loss.kinks:
             return LossCut(ALL, total, total, True)
+        what = f"the average of the {problem.loss} loss, which {'has a kink' if loss.kinks else 'is not convex'},"
+        advice = "use a smooth loss such as 'logistic' or 'squared_hinge'"
     elif m > 0 or pull_of(problem.aggregate) not in (pull_close, pull_largest):
-        raise ValueError(f"aggregate={problem.aggregate!r} can only be fitted in one place: {advice} fit a sample in "
-                         "memory")  # fmt: skip
+        what, advice = f"aggregate={problem.aggregate!r}", "fit a sample in memory"
     else:
         cut = cut_of(problem, np.array([total]))
         if cut is not None and size <= LARGEST_RANK:
             return cut
-        raise ValueError(f"X has {size} coordinates, more than the {LARGEST_RANK} that a selection over partitions "
-                         f"supports: {advice} reduce the number of columns")  # fmt: skip
-    why = "has a kink" if loss.kinks else "is not convex"
-    raise ValueError(f"the average of the {problem.loss} loss, which {why}, can only be fitted in one place: {advice} "
-                     "use a smooth loss such as 'logistic' or 'squared_hinge'")  # fmt: skip
+        what = f"a selection with {size} coordinates, more than {LARGEST_RANK},"
+        advice = "reduce the number of columns"
+    raise ValueError(
+        f"{what} can only be fitted in one place: raise max_gathered to at least the size of X, or {advice}"
+    )
 
 
 def total_mass(survey: Survey, frame: Frame) -> float:
     """Return the total mass of all rows, including class weights."""
-    masses = np.array([survey.labels[name][1] for name in frame.classes.tolist()])
+    masses = survey.masses(frame.classes)
     return float(masses.sum() if frame.factors is None else masses @ frame.factors)
-
-
-def shares_for(survey: Survey, frame: Frame, problem: Problem) -> dict[Any, float]:
-    """Return the share of each label in the sample from which a problem starts, as in an in-memory fit."""
-    total = total_mass(survey, frame)
-    room = many.sample_sizes(survey.rows, select_by(problem, total, frame.size).k / total)[1]
-    if survey.rows < many.FROM_ROWS:  # so few rows are solved without sampling
-        return dict.fromkeys(survey.labels, 1.0)
-    return shares_of({name: rows for name, (rows, _) in survey.labels.items()}, max(room, 50 * frame.size))
 
 
 def fit_passes(
     passes: Passes, survey: Survey, frame: Frame, problem: Problem, labels: Sequence[Any], options: Options,
-    *, block: Block | None = None, near: int | None = None,
+    *, block: Block | None = None,
 ) -> Models:  # fmt: skip
     """Fit one score for each label against the rest, over all partitions.
 
-    ``block`` is the sample to start from; by default, this function draws it. ``near`` limits the entries of rows near
-    the boundary that are gathered; by default, the limit depends on the memory.
+    ``block`` is the sample to start from; by default, this function draws it.
     """
     whole = False
     if block is None:
-        shares = shares_for(survey, frame, problem)
+        total = total_mass(survey, frame)
+        room = many.sample_sizes(survey.rows, select_by(problem, total, frame.size).k / total)[1]
+        few = survey.rows < many.FROM_ROWS  # these are solved without sampling, as in memory
+        shares = dict.fromkeys(survey.labels, 1.0) if few else shares_of(survey.counts, max(room, 50 * frame.size))
         block, whole = passes.draw(shares), min(shares.values()) >= 1
-    room = near_room() if near is None else near
-    works = tasks(survey, frame, problem, labels, options, block, whole, room=room)
-    return to_models(frame, Together(passes, frame).run(works), options.tol, passes.number)
+    works = tasks(survey, frame, problem, labels, options, block, whole, room=near_room())
+    return to_models(frame, together(passes, frame, works), options.tol, passes.number)
 
 
 def tasks(
     survey: Survey, frame: Frame, problem: Problem, labels: Sequence[Any], options: Options, block: Block,
     whole: bool = False, *, room: int = ROOM, fold: tuple[int, int] | None = None,
 ) -> list[Any]:  # fmt: skip
-    """Return one task of :class:`closecall.cluster.solve.Together` for each label against the rest."""
+    """Return one task of :func:`closecall.cluster.solve.together` for each label against the rest."""
     total, mass, words = total_mass(survey, frame), frame.masses(block.y, block.mass), row_hashes(block.X)
     cut, intercept = select_by(problem, total, frame.size), (options.fit_intercept, options.penalize_intercept)
     penalty, found = frame.penalty(problem.alpha, options.penalize_intercept), []
@@ -139,3 +134,73 @@ def to_models(frame: Frame, solutions: Sequence[Ended], tol: float, passes: int)
     coef, intercept = (np.array(each)[None] for each in zip(*models, strict=True))
     gap = np.array([[each.gap for each in solutions]])
     return Models(coef, intercept, np.full(gap.shape, passes), gap, gap <= tol)
+
+
+@dataclass
+class Dealt:
+    """A sample, and the number of rows and the mass (folds, labels, 2) in each fold."""
+
+    block: Block
+    counts: Array
+
+    @cached_property
+    def fold(self) -> Array:
+        """The fold of each row of the sample (rows,)."""
+        return fold_of(row_hashes(self.block.X), len(self.counts))
+
+    def outside(self, survey: Survey, frame: Frame, fold: int) -> tuple[Survey, Block]:
+        """Return the survey and the sample of the rows outside one fold."""
+        left = self.counts.sum(axis=0) - self.counts[fold]
+        labels = {}
+        for name, (rows, mass) in zip(frame.classes.tolist(), left.tolist(), strict=True):
+            if not rows:
+                raise ValueError(f"fold {fold} holds all rows of class {name!r}; use fewer folds, or drop the class")
+            labels[name] = int(rows), mass
+        some = replace(survey, rows=int(left[:, 0].sum()), labels=labels, total=float(left[:, 1].sum()))
+        kept, block = self.fold != fold, self.block
+        return some, Block(block.X[kept], block.y[kept], block.mass[kept])
+
+
+def deal(passes: Passes, frame: Frame, shares: dict[Any, float], folds: int) -> Dealt:
+    """Draw a sample and count the rows of each fold in one pass."""
+    found = passes.run("sample", partial(_deal, frame, shares, folds))
+    return Dealt(joined([each.block for each in found]), np.sum([each.counts for each in found], axis=0))
+
+
+def _deal(frame: Frame, shares: dict[Any, float], folds: int, block: Block) -> Dealt:
+    place = fold_of(row_hashes(block.X), folds) * len(frame.classes) + np.searchsorted(frame.classes, block.y)
+    size = folds * len(frame.classes)
+    counts = np.stack([np.bincount(place, minlength=size), np.bincount(place, block.mass, minlength=size)], axis=-1)
+    return Dealt(draw(shares, block), counts.reshape(folds, len(frame.classes), 2).astype(np.float64))
+
+
+def judged(frame: Frame, models: Sequence[Array], folds: int, shares: dict[Any, float], block: Block) -> Array:
+    """Compare two models in each of the first folds, on rows outside the sample that was used to choose them.
+
+    Each element of ``models`` (2, scores, coordinates) contains both models of a fold. ``shares`` contains the share of
+    each label's rows that was sampled; the remaining rows represent all rows with the same label. The result (2,
+    classes, 4) contains the masses and the sums of squared masses of the rows that are predicted correctly by both
+    models, only by the first, only by the second, or by neither.
+    """
+    found = np.zeros((2, 4 * len(frame.classes)))
+    least = min(shares.values())
+    for piece in block.pieces():
+        X, y = block.X[piece], block.y[piece]
+        hashes, limits = row_hashes(X), np.zeros(len(y))
+        for label, share in shares.items():
+            limits[y == label] = share
+        mass = np.where(spread_out(hashes) >= limits, block.mass[piece] * (1 - least) / (1 - limits), 0.0)
+        mine, codes = fold_of(hashes, folds), np.searchsorted(frame.classes, y)
+        for fold, pair in enumerate(models):
+            rows = np.flatnonzero((mine == fold) & (mass > 0))
+            first, second = (_right(frame, X[rows], codes[rows], each) for each in pair)
+            kinds = 4 * codes[rows] + 2 * ~first + ~second
+            for power in (1, 2):
+                found[power - 1] += np.bincount(kinds, mass[rows] ** power, minlength=found.shape[1])
+    return found.reshape(2, -1, 4)
+
+
+def _right(frame: Frame, X: Array, codes: Array, model: Array) -> Array:
+    """Return whether a model (scores, coordinates) predicts each code correctly."""
+    scores = np.stack([frame.scores(X, c) for c in model], axis=1)
+    return np.asarray((scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)) == codes)

@@ -20,8 +20,7 @@ import numpy as np
 from .._budget import LIMIT
 from .._names import Array
 from ..preprocessing import squash
-from .blocks import Block, make_block
-from .passes import ClusterError
+from .passes import Block, ClusterError, make_block
 
 #: Rows of a partition: smaller row groups are combined up to this number.
 ROWS = 1 << 19
@@ -104,7 +103,7 @@ def _work(task: Callable[[Block], Any], scratch: str, piece: Piece) -> Any:
 
 
 def _kept(piece: Piece, scratch: str) -> Block:
-    """Return the rows as memory maps of files in a folder; the first call writes these files."""
+    """Return the rows as a memory map of a file in a folder; the first call writes the files of the piece."""
     paths = [os.path.join(scratch, f"{piece.number}.{name}.npy") for name in ("y", "mass", "X")]
     if not os.path.exists(paths[-1]):  # X is written last
         block = piece.read()
@@ -118,7 +117,7 @@ def _kept(piece: Piece, scratch: str) -> Block:
 
 
 class ParquetSource:
-    """Partitions of Parquet files; only numeric columns are features.
+    """Partitions of Parquet files with numeric features.
 
     Parameters
     ----------
@@ -163,22 +162,14 @@ class ParquetSource:
         self.pieces = list(_pieces(self.files, target, features, weight, rows))
         if not self.pieces:
             raise ValueError(f"{self.files[0]!r} has no rows; pass files with rows")
-        self.features = self.pieces[0].features
+        self.features, self.partitions = self.pieces[0].features, len(self.pieces)
+        self.rows = sum(piece.rows for piece in self.pieces)  # according to the files
         self.pool: ProcessPoolExecutor | None = None
         if scratch and not os.path.isdir(scratch):
             raise ValueError(
-                f"scratch={scratch!r} is not a folder; pass a folder with space for the decoded rows, or leave it out"
+                f"scratch={scratch!r} is not a folder; pass one with space for the decoded rows, or omit it"
             )
         self.scratch, self.folder = scratch, ""
-
-    @property
-    def partitions(self) -> int:
-        return len(self.pieces)
-
-    @property
-    def rows(self) -> int:
-        """Return the number of rows according to the files."""
-        return sum(piece.rows for piece in self.pieces)
 
     def recast(self, recast: Recast, features: Sequence[str]) -> Any:
         """Return a source of the same files with only these columns, transformed by ``recast``."""
@@ -243,9 +234,8 @@ class ParquetSource:
 
 def files_of(paths: str | Sequence[str]) -> list[str]:
     """Return the Parquet files of a folder, a pattern or a list; raise an error if there are none."""
-    given = [paths] if isinstance(paths, str) else list(paths)
     found: list[str] = []
-    for path in given:
+    for path in [paths] if isinstance(paths, str) else paths:
         some = sorted(glob.glob(os.path.join(glob.escape(path), "*.parquet") if os.path.isdir(path) else path))
         if not some:
             what = "the folder has none" if os.path.isdir(path) else "no file has this name or matches the pattern"
@@ -258,8 +248,7 @@ def cells_of(paths: str | Sequence[str]) -> int:
     """Return the number of values, including labels, from the metadata of the files."""
     import pyarrow.parquet
 
-    found = [pyarrow.parquet.read_metadata(path) for path in files_of(paths)]
-    return sum(data.num_rows * data.num_columns for data in found)
+    return sum(data.num_rows * data.num_columns for data in map(pyarrow.parquet.read_metadata, files_of(paths)))
 
 
 def first_columns(paths: str | Sequence[str]) -> tuple[str, dict[str, bool]]:

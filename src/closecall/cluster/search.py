@@ -22,15 +22,12 @@ from ..linear.guard import Setting, order
 from ..linear.race import FINAL_TESTS
 from ..linear.search import ALPHAS, KS
 from ..linear.splits import FOLDS
-from ..linear.training import row_hashes
 from ..paired import GUARD, Gain, check_guard, compare, from_sums, guessing, in_balance
 from ..solvers.many import shares_of
-from .blocks import Frame, Survey, fold_of
 from .classifier import MAX_GATHERED, OverPartitions
-from .fit import fit_passes, tasks, to_models, total_mass
-from .folds import Dealt, deal, judged
-from .passes import Passes, PassEvent
-from .solve import Together
+from .fit import Dealt, deal, fit_passes, judged, tasks, to_models, total_mass
+from .passes import Frame, Passes, PassEvent, Survey
+from .solve import together
 
 
 class DaskCloseKClassifierCV(OverPartitions):
@@ -56,19 +53,9 @@ random_state
     max_gathered, client, callback
         The same as in :class:`DaskAggregateLossClassifier`.
 
-    Attributes
-    ----------
-    cv_results_
-        The results on the sample.
-    best_params_, best_index_, best_score_
-        The chosen setting, and its accuracy on the rows used for the comparison.
-    guard_report_ : dict
-        The same as in :class:`closecall.CloseKClassifierCV`; ``judged`` is the mass of the rows used for the
-        comparison.
-    alpha_, k_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, gap_, converged_, n_training_mass_
-        The attributes of the chosen setting, fitted to all rows.
-    n_passes_ : int
-        The number of passes over the data.
+    The attributes are those of :class:`closecall.CloseKClassifierCV` and ``n_passes_``. If the rows were not gathered,
+    ``cv_results_`` contains the results on the sample, ``best_score_`` is the accuracy on the rows used for the
+    comparison, and ``guard_report_["judged"]`` is the mass of these rows.
 
     Examples
     --------
@@ -84,13 +71,6 @@ random_state
     """
 
     local = CloseKClassifierCV
-    alphas: Any
-    ks: Any
-    cv: Any
-    scoring: Any
-    guard: float | None
-    calibration: str | None
-    random_state: Any
 
     def __init__(
         self,
@@ -122,10 +102,10 @@ random_state
         folds = self._folds()
         self.n_training_mass_ = total_mass(survey, frame)
         entries = 1 << 22  # of the sample: 32 MiB as float64
-        shares = shares_of({name: rows for name, (rows, _) in survey.labels.items()}, max(entries // frame.size, 50))
+        shares = shares_of(survey.counts, max(entries // frame.size, 50))
         shares = {label: min(0.5, share) for label, share in shares.items()}  # the other half is for the comparison
         dealt = deal(passes, frame, shares, folds)
-        contenders = self._heat(dealt, frame, folds)
+        contenders = self._heat(dealt, frame)
         models = self._fold_models(passes, survey, frame, labels, dealt, contenders)
         sums = reduce(add, passes.run("judge", partial(judged, frame, models, folds, shares)))
         winner = self._decide(contenders, sums)
@@ -135,25 +115,25 @@ random_state
         found = fit_passes(passes, survey, frame, chosen.problem, labels, self._options, block=dealt.block)
         self._keep(found, survey, frame, chosen.problem)
         if self.calibration is not None:
-            self.calibrators_ = self._calibrate(dealt, frame, [each[winner] for each in models], folds)
+            self.calibrators_ = self._calibrate(dealt, frame, [each[winner] for each in models])
 
     def _folds(self) -> int:
         """Return the number of folds; options that only the in-memory search supports raise an error."""
-        only = "only if the rows are gathered: raise max_gathered to at least the size of X, or omit this option"
+        only = "supported only for gathered rows: raise max_gathered to at least the size of X, or omit this option"
         if self.scoring not in (None, "accuracy"):
-            raise ValueError(f"scoring={self.scoring!r} is possible {only}")
+            raise ValueError(f"scoring={self.scoring!r} is {only}")
         if self.cv is not None and not isinstance(self.cv, int | np.integer):
-            raise ValueError(f"cv={self.cv!r} is possible {only}; a number of folds is always possible")
+            raise ValueError(f"cv={self.cv!r} is {only}; a number of folds is always supported")
         folds = FOLDS if self.cv is None else int(self.cv)
         if folds < 2:
             raise ValueError(f"cv={self.cv} must be at least 2")
         return folds
 
-    def _heat(self, dealt: Dealt, frame: Frame, folds: int) -> list[Setting]:
+    def _heat(self, dealt: Dealt, frame: Frame) -> list[Setting]:
         """Return the best settings of logistic regression and of close-k, by an in-memory search on the sample."""
         sample = dealt.block
-        group = fold_of(row_hashes(sample.X), folds)
-        pairs = [(np.flatnonzero(group != fold), np.flatnonzero(group == fold)) for fold in range(folds)]
+        tests = [dealt.fold == fold for fold in range(len(dealt.counts))]
+        pairs = [(np.flatnonzero(~test), np.flatnonzero(test)) for test in tests]
         weights = None if frame.factors is None else dict(zip(frame.classes.tolist(), frame.factors, strict=True))
         inner = self.to_local().set_params(cv=pairs, refit=False, class_weight=weights, calibration=None)
         inner.fit(sample.X, sample.y, sample.mass)
@@ -188,7 +168,7 @@ random_state
             for setting in contenders:
                 problem = within(setting.problem, total_mass(some, frame), self.n_training_mass_)
                 works += tasks(some, frame, problem, labels, self._options, block, fold=(fold, folds))
-        ends = Together(passes, frame).run(works)
+        ends = together(passes, frame, works)
         to_models(frame, ends, self.tol, passes.number)  # raises if a solution is not finite
         found = np.stack([end.c for end in ends])
         return list(found.reshape(used, len(contenders), len(labels), -1))
@@ -210,11 +190,10 @@ random_state
         winner, total = int(outcome.taken), float(masses.sum())
         chosen = contenders[winner]
         self.best_params_ = asdict(chosen)
-        self.best_index_ = next(
-            place for place, each in enumerate(self.cv_results_["params"])
-            if (each["loss"], each["aggregate"], each["k"], each["alpha"], each["exact_intercept"])
-            == (chosen.loss, chosen.aggregate, chosen.k, chosen.alpha, False)
-        )  # fmt: skip
+        names = ("loss", "aggregate", "k", "alpha", "exact_intercept")
+        wanted = [self.best_params_[name] for name in names]
+        known = [[each[name] for name in names] for each in self.cv_results_["params"]]
+        self.best_index_ = known.index(wanted)
         self.best_score_ = float((both + (second if winner else first)) / total)
         self.guard_report_ = {
             "guard": check_guard(self.guard, GUARD), "baseline": contenders[0].peer, "fresh_folds": 0, "judged": total,
@@ -222,14 +201,12 @@ random_state
         }  # fmt: skip
         return winner
 
-    def _calibrate(self, dealt: Dealt, frame: Frame, models: Sequence[Array], folds: int) -> list[Array]:
+    def _calibrate(self, dealt: Dealt, frame: Frame, models: Sequence[Array]) -> list[Array]:
         """Fit calibrators to out-of-fold scores of the sample."""
-        sample = dealt.block
-        group, codes = fold_of(row_hashes(sample.X), folds), np.searchsorted(frame.classes, sample.y)
-        rows = [np.flatnonzero(group == fold) for fold in range(len(models))]
-        scores = []
-        for mine, model in zip(rows, models, strict=True):
-            coef, intercept = zip(*map(frame.to_parameters, model), strict=True)
-            scores.append(scores_of(sample.X[mine], np.array(coef), np.array(intercept)))
+        sample, codes = dealt.block, np.searchsorted(frame.classes, dealt.block.y)
+        rows = [np.flatnonzero(dealt.fold == fold) for fold in range(len(models))]
+        scores = [
+            scores_of(sample.X[mine], *frame.to_parameters(model)) for mine, model in zip(rows, models, strict=True)
+        ]
         some = np.concatenate(rows)
         return fit_calibrators(str(self.calibration), np.concatenate(scores), codes[some], sample.mass[some])

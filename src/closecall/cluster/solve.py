@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
@@ -29,8 +30,7 @@ from ..solvers.narrow import gap_of, narrow
 from ..solvers.newton import LARGEST_RANK
 from ..solvers.rows import TangentSums
 from ..solvers.stages import KINK, Spot, Walk
-from .blocks import Block, Frame, fold_of
-from .passes import Passes
+from .passes import Block, Frame, Passes, fold_of
 
 
 @dataclass(frozen=True)
@@ -61,55 +61,51 @@ def answer(frame: Frame, requests: Sequence[Request], block: Block) -> list[Any]
     return found
 
 
-class Together:
-    """Solver of problems in separate threads; a pass starts when every unfinished problem has made a request."""
+def together(passes: Passes, frame: Frame, works: Sequence[Callable[[Callable[[Request], Any]], Any]]) -> list[Any]:
+    """Run tasks in threads and return their results; a pass starts when every unfinished task has made a request.
 
-    def __init__(self, passes: Passes, frame: Frame) -> None:
-        self.passes, self.frame, self.asked = passes, frame, queue.SimpleQueue[Any]()
+    Each task receives a function that sends a request to all rows and returns the answer.
+    """
+    asked = queue.SimpleQueue[Any]()
+    for number, work in enumerate(works):
+        threading.Thread(target=_work, args=(asked, number, work), daemon=True).start()
+    ended: dict[int, Any] = {}
+    waiting: dict[int, tuple[Request, Future[Any]]] = {}
+    while len(ended) < len(works):
+        number, request, result = asked.get()
+        if request is None:
+            ended[number] = result
+        else:
+            waiting[number] = request, result
+        if waiting and len(waiting) + len(ended) == len(works):
+            requests, replies = zip(*(waiting[number] for number in sorted(waiting)), strict=True)
+            waiting.clear()
+            try:
+                found = passes.run("sums", partial(answer, frame, requests))
+            except BaseException:
+                for reply in replies:
+                    reply.set_exception(RuntimeError("the pass failed"))
+                raise
+            for reply, parts in zip(replies, zip(*found, strict=True), strict=True):
+                reply.set_result(reduce(add, parts))
+    for each in ended.values():
+        if isinstance(each, BaseException):
+            raise each
+    return [ended[number] for number in range(len(works))]
 
-    def run(self, works: Sequence[Callable[[Callable[[Request], Any]], Any]]) -> list[Any]:
-        """Return the results of tasks; each task receives a function that sends a request to all rows."""
-        answers = [queue.SimpleQueue[Any]() for _ in works]
-        for number, work in enumerate(works):
-            threading.Thread(target=self._work, args=(number, work, answers[number]), daemon=True).start()
-        ended: dict[int, Any] = {}
-        waiting: dict[int, Request] = {}
-        while len(ended) < len(works):
-            number, request, result = self.asked.get()
-            if request is None:
-                ended[number] = result
-            else:
-                waiting[number] = request
-            if waiting and len(waiting) + len(ended) == len(works):
-                order = sorted(waiting)
-                requests = [waiting.pop(number) for number in order]
-                try:
-                    found = self.passes.run("sums", partial(answer, self.frame, requests))
-                except BaseException:
-                    for number in order:
-                        answers[number].put(None)
-                    raise
-                for number, parts in zip(order, zip(*found, strict=True), strict=True):
-                    answers[number].put(reduce(add, parts))
-        for each in ended.values():
-            if isinstance(each, BaseException):
-                raise each
-        return [ended[number] for number in range(len(works))]
 
-    def _work(self, number: int, work: Callable[..., Any], answers: Any) -> None:
-        def ask(request: Request) -> Any:
-            self.asked.put((number, request, None))
-            found = answers.get()
-            if found is None:
-                raise RuntimeError("the pass failed")
-            return found
+def _work(asked: queue.SimpleQueue[Any], number: int, work: Callable[..., Any]) -> None:
+    def ask(request: Request) -> Any:
+        reply = Future[Any]()
+        asked.put((number, request, reply))
+        return reply.result()
 
-        try:
-            with np.errstate(all="ignore"):
-                result = work(ask)
-        except BaseException as error:  # the thread that runs the passes raises it
-            result = error
-        self.asked.put((number, None, result))
+    try:
+        with np.errstate(all="ignore"):
+            result = work(ask)
+    except BaseException as error:  # the thread that runs the passes raises it
+        result = error
+    asked.put((number, None, result))
 
 
 #: Methods of ManyRows whose answers can be added up.

@@ -29,13 +29,8 @@ class Folding:
 class RowContest:
     """A contest that evaluates, on each part of the rows, a weighted mean of the best challengers on the other parts.
 
-    Parameters
-    ----------
-    divisions : list of Folding
-        The first division is used to select challengers, and all divisions are used to evaluate them.
-    members : int
-    weights : array (samples,)
-    units : Units
+    The first division is used to select challengers, and all divisions are used to evaluate them; weights are
+    (samples,).
     """
 
     def __init__(self, divisions: list[Folding], members: int, weights: Array, units: Units) -> None:

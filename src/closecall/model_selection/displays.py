@@ -17,11 +17,6 @@ class GuardDisplay:
     """A plot of the mean score of every contender and its standard deviation over the folds.
 
     ``means`` and ``spreads`` have shape (contenders,); the chosen contender is highlighted.
-
-    Examples
-    --------
-    >>> GuardDisplay(["baseline", "forest"], np.array([0.8, 0.9]), np.array([0.01, 0.02]), 1, "forest is chosen").names
-    ['baseline', 'forest']
     """
 
     names: list[str]
@@ -61,11 +56,6 @@ class ThresholdDisplay:
 
     ``cuts`` and ``costs`` have shape (thresholds,). The classifier's own threshold, the optimum and its interval are
     marked.
-
-    Examples
-    --------
-    >>> ThresholdDisplay(np.arange(3.0), np.array([0.5, 0.2, 0.5]), 0.0, 1.0, np.array([0.5, 1.5]), True).optimum
-    1.0
     """
 
     cuts: Array

@@ -10,10 +10,9 @@ import numpy as np
 from scipy import sparse
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
-from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import PredefinedSplit, StratifiedGroupKFold, check_cv
 from sklearn.pipeline import Pipeline
-from sklearn.utils import _safe_indexing, assert_all_finite, column_or_1d, indexable
+from sklearn.utils import _safe_indexing, assert_all_finite, column_or_1d, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, get_routing_for_object, process_routing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
@@ -21,10 +20,8 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from .._names import Array
 from ..aggregates import check_mass
-from ..linear.splits import Pair, first_of, ignores_groups, strangers, stratified_folds
+from ..linear.splits import FOLDS, Pair, first_of, ignores_groups, strangers, stratified_folds
 from ..linear.training import row_hashes
-
-FOLDS = 5
 
 
 def weighed_pairs(pairs: list[Pair], weights: Array) -> list[Pair]:
@@ -53,8 +50,6 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
     >>> y = np.array([0, 0, 0, 1, 1, 1])
     >>> [test.tolist() for _, test in fold_pairs(None, y[:, None], y, None)]
     [[2, 4], [1, 5], [0, 3]]
-    >>> fold_pairs([([0, 3], [1, 4])], y[:, None], y, None, fresh=True)
-    []
     """
     if cv is None or (isinstance(cv, int | np.integer) and not isinstance(cv, bool)):
         folds = _folds(None if cv is None else int(cv), y, groups)
@@ -65,8 +60,8 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
         return []
     else:
         splitter = check_cv(list(cv) if not hasattr(cv, "split") else cv, y, classifier=True)
-    told = None if ignores_groups(splitter) else first_of(groups)  # a splitter that ignores groups would warn
-    pairs = [(np.asarray(train), np.asarray(test)) for train, test in splitter.split(X, y, told)]
+    passed = None if ignores_groups(splitter) else first_of(groups)  # a splitter that ignores groups would warn
+    pairs = [(np.asarray(train), np.asarray(test)) for train, test in splitter.split(X, y, passed)]
     if not pairs:
         raise ValueError("cv yields no split; give at least one (train, test) pair")
     if groups is not None:
@@ -91,10 +86,8 @@ def equal_rows(X: Any) -> Array:
     try:
         table = np.asarray(X)
         table = table.reshape(len(table), -1)
-        if table.dtype.kind in "biuf":
-            keys: list[Any] = [(row + 0.0).tobytes() for row in table]  # -0.0 becomes 0.0
-        else:
-            keys = [tuple(row) for row in table.tolist()]
+        numeric = table.dtype.kind in "biuf"
+        keys = [(row + 0.0).tobytes() if numeric else tuple(row.tolist()) for row in table]  # -0.0 becomes 0.0
         # Numbered by first appearance, because Python's hashes differ between processes and units depend on the codes.
         known: dict[Any, int] = {}
         return np.array([known.setdefault(key, len(known)) for key in keys])
@@ -143,7 +136,7 @@ def answers(name: str) -> Any:
     """Expose a method only if the wrapped classifier, fitted or not, has it."""
 
     def check(self: Any) -> bool:
-        getattr(getattr(self, self._fitted, getattr(self, self._unfitted)), name)
+        getattr(getattr(self, self._fitted, getattr(self, self._unfitted)), name)  # its error says what is missing
         return True
 
     return available_if(check)
@@ -180,19 +173,21 @@ class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: igno
         """Return the logarithms of the class probabilities in shape (samples, classes)."""
         return self._classifier.predict_log_proba(X)
 
-    def _learnt(self, name: str) -> Any:
-        try:
-            return getattr(self._classifier, name)
-        except NotFittedError as error:
-            raise AttributeError(f"{type(self).__name__} has no {name} before it is fitted") from error
-
     @property
     def n_features_in_(self) -> int:
-        return int(self._learnt("n_features_in_"))
+        return int(self._classifier.n_features_in_)
 
     @property
     def feature_names_in_(self) -> Array:
-        return self._learnt("feature_names_in_")
+        return self._classifier.feature_names_in_
+
+    def __sklearn_tags__(self) -> Any:
+        tags, members = super().__sklearn_tags__(), [get_tags(member) for _, member in self._members()]
+        for name in ("sparse", "allow_nan", "string", "pairwise"):
+            setattr(tags.input_tags, name, all(getattr(member.input_tags, name) for member in members))
+        tags.classifier_tags.multi_class = all(member.classifier_tags.multi_class for member in members)
+        tags.classifier_tags.poor_score = any(member.classifier_tags.poor_score for member in members)
+        return tags
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return the routing of metadata from ``fit`` to every classifier's ``fit`` and to the splitter."""
@@ -209,37 +204,34 @@ class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: igno
         if get_config()["enable_metadata_routing"]:
             given = {"sample_weight": mass, "groups": groups, **params}
             given = {name: value for name, value in given.items() if value is not None}
-            routed = process_routing(self, "fit", **given) if given else {}
-            return {name: dict(routed[name].fit) if given else {} for name, _ in self._members()}
+            routed = process_routing(self, "fit", **given)
+            return {name: dict(routed[name].fit) for name, _ in self._members()}
         found = {}
         for name, member in self._members():
-            weights = {} if mass is None else _argument(member, "sample_weight", mass, _accepts_weights)
+            weights = {} if mass is None else _argument(member, "sample_weight", mass, has_fit_parameter)
             if mass is not None and not weights:
                 raise ValueError(
                     f"sample_weight was given, but {name} ({type(member).__name__}) accepts none in fit; omit the "
                     "weights, or enable scikit-learn's metadata routing and request them where they are needed"
                 )
-            grouping = {} if groups is None else _argument(member, "groups", first_of(groups), _splits_by_groups)
+            grouping = {} if groups is None else _argument(member, "groups", first_of(groups), _splits_by)
             found[name] = {**params, **weights, **grouping}
         return found
 
 
-def _argument(member: Any, name: str, value: Any, accepts: Callable[[Any], bool]) -> dict[str, Any]:
+def _argument(member: Any, name: str, value: Any, accepts: Callable[[Any, str], bool]) -> dict[str, Any]:
     """Return the keyword argument that passes a value to a classifier or the last step of a pipeline; empty if none."""
-    if accepts(member):
+    if accepts(member, name):
         return {name: value}
-    if isinstance(member, Pipeline) and accepts(member.steps[-1][1]):
+    if isinstance(member, Pipeline) and accepts(member.steps[-1][1], name):
         return {f"{member.steps[-1][0]}__{name}": value}
     return {}
 
 
-def _accepts_weights(member: Any) -> bool:
-    return bool(has_fit_parameter(member, "sample_weight"))
-
-
-def _splits_by_groups(member: Any) -> bool:
+def _splits_by(member: Any, name: str) -> bool:
+    """Return whether the splitter of a search accepts an argument of this name."""
     cv = getattr(member, "cv", None)
-    return hasattr(cv, "split") and bool(get_routing_for_object(cv).consumes("split", ["groups"]))
+    return hasattr(cv, "split") and bool(get_routing_for_object(cv).consumes("split", [name]))
 
 
 def fit_rows(estimator: Any, X: Any, y: Array, rows: Array, params: dict[str, Any]) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.metrics import check_scoring
-from sklearn.utils import _safe_indexing, get_tags
+from sklearn.utils import _safe_indexing
 from sklearn.utils.parallel import Parallel, delayed
 
 from .._names import Array, keep
@@ -25,14 +25,13 @@ BASELINE = "baseline"
 class GuardedClassifierCV(Referee):
     """Choose the best of several classifiers by cross-validation, or the baseline if none is significantly better.
 
-    All classifiers are cross-validated on the same folds. No row is used both to select a challenger and to evaluate
-    it. Instead, each part of the rows is used to evaluate a weighted mean of the challengers that do best on the other
-    parts. The evaluation is repeated on a second set of folds. The best challenger replaces the baseline only if the
-    resulting paired gain exceeds a critical value. If all gains were due to chance, the procedure would exceed this
-    value as rarely as a standard normal variable exceeds ``guard``. Standard errors are computed over groups if
-    ``groups`` are given, over blocks of time if every fold of ``cv`` is trained only on earlier rows, and otherwise
-    over distinct rows; see :mod:`closecall.panel`. Searches such as ``GridSearchCV`` can be challengers; they are tuned
-    inside the training folds.
+    All classifiers are cross-validated on the same folds. Each part of the rows is used to evaluate a weighted mean of
+    the challengers that do best on the other parts, and the evaluation is repeated on a second set of folds. The best
+    challenger replaces the baseline only if the resulting paired gain exceeds a critical value. If all gains were due
+    to chance, the procedure would exceed this value as rarely as a standard normal variable exceeds ``guard``. Standard
+    errors are computed over groups if ``groups`` are given, over blocks of time if every fold of ``cv`` is trained only
+    on earlier rows, and otherwise over distinct rows; see :mod:`closecall.panel`. Searches such as ``GridSearchCV`` can
+    be challengers; they are tuned inside the training folds.
 
     Parameters
     ----------
@@ -79,9 +78,6 @@ class GuardedClassifierCV(Referee):
     >>> model = GuardedClassifierCV(LogisticRegression(), [("neighbours", KNeighborsClassifier())]).fit(X, y)
     >>> model.best_name_
     'neighbours'
-    >>> model = GuardedClassifierCV(LogisticRegression(), {"weaker": LogisticRegression(C=0.5)}).fit(X, y)
-    >>> model.best_name_
-    'baseline'
     """
 
     _fitted, _unfitted = "best_estimator_", "baseline"
@@ -205,9 +201,7 @@ class GuardedClassifierCV(Referee):
             if "__" in name:
                 raise ValueError(f"the name {name!r} must not contain '__', which separates a name from a parameter")
             if name in ("challengers", "cv", "scoring", "guard", "refit", "n_jobs"):
-                raise ValueError(
-                    f"a challenger cannot be called {name!r}, which is the name of a parameter; choose another name"
-                )
+                raise ValueError(f"a challenger cannot be called {name!r}, the name of a parameter; use another name")
             if not (hasattr(member, "fit") and is_classifier(member)):
                 raise ValueError(f"{name} must be a classifier with fit and predict, not {member!r}")
         return members
@@ -217,10 +211,8 @@ class GuardedClassifierCV(Referee):
         params: dict[str, Any] = super().get_params(deep=deep)
         if deep and not hasattr(self.challengers, "get_params"):
             for name, member in self._named():
-                if not hasattr(member, "get_params"):
-                    continue
-                params[name] = member
-                params.update({f"{name}__{key}": value for key, value in member.get_params().items()})
+                if hasattr(member, "get_params"):
+                    params |= {name: member, **{f"{name}__{key}": value for key, value in member.get_params().items()}}
         return params
 
     def set_params(self, **params: Any) -> GuardedClassifierCV:
@@ -241,14 +233,6 @@ class GuardedClassifierCV(Referee):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "best_estimator_") or (not self.refit and hasattr(self, "guard_report_"))
-
-    def __sklearn_tags__(self) -> Any:
-        tags, members = super().__sklearn_tags__(), [get_tags(member) for _, member in self._members()]
-        for name in ("sparse", "allow_nan", "string", "pairwise"):
-            setattr(tags.input_tags, name, all(getattr(member.input_tags, name) for member in members))
-        tags.classifier_tags.multi_class = all(member.classifier_tags.multi_class for member in members)
-        tags.classifier_tags.poor_score = any(member.classifier_tags.poor_score for member in members)
-        return tags
 
     def predict(self, X: Any) -> Array:
         """Return the labels (samples,) that the chosen classifier predicts."""

@@ -12,15 +12,7 @@ _PLACES = np.arange(1, 20) / 20  # quantiles of the scores that are tried as thr
 
 
 def predicted(scores: Array, offsets: Array) -> Array:
-    """Return the codes (samples,) of the predicted classes.
-
-    Examples
-    --------
-    >>> predicted(np.array([[-1.0], [2.0]]), np.array([0.0])).tolist()
-    [0, 1]
-    >>> predicted(np.array([[1.0, 2.0, 0.0]]), np.array([1.5, 0.0, 0.0])).tolist()
-    [0]
-    """
+    """Return the codes (samples,) of the predicted classes."""
     moved = scores + offsets
     return (moved[:, 0] > 0).astype(int) if scores.shape[1] == 1 else moved.argmax(axis=1)
 

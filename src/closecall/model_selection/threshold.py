@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone, is_classifier
-from sklearn.utils import _safe_indexing, check_random_state, get_tags
+from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
@@ -29,8 +29,8 @@ class ExactThresholdClassifier(Referee):
     Every example is scored by a model that was not trained on it. The sorted scores leave n + 1 positions for the
     threshold, and a running sum finds the best of them in O(n log n), without a grid. The gain on each part of the rows
     is measured with the threshold that is best for the other parts, and is averaged over two divisions into folds. If
-    the gain is below ``guard`` standard errors, the threshold is not moved. For data in blocks of time, the optimum
-    common to all blocks must also gain as much, so that a different threshold for every season does not count as a
+    the gain is below ``guard`` standard errors, the threshold is not moved. For data in blocks of time, the common
+    optimum of all blocks must also gain as much, so that a different threshold for every season does not count as a
     gain. With more than two classes, each class has an offset, and the offsets are moved in turn to their exact optima.
 
     Parameters
@@ -79,8 +79,7 @@ class ExactThresholdClassifier(Referee):
     (0.4, 0.56)
     """
 
-    _fitted = "estimator_"
-    _unfitted = "estimator"
+    _fitted, _unfitted = "estimator_", "estimator"
 
     def __init__(
         self,
@@ -107,14 +106,14 @@ class ExactThresholdClassifier(Referee):
         sample_weight : array (samples,), optional
             Weights that are passed to the classifier and used in the objective.
         groups : array (samples,) or (samples, 2), optional
-            The rows of a group stay on one side of every split, and the standard error is computed over groups. Two
-            columns are crossed groups, as in :class:`GuardedClassifierCV`.
+            As in :class:`GuardedClassifierCV`.
         **params Passed to ``fit``, or routed if metadata routing is enabled.
         """
         guard = check_guard(self.guard, STRICT)
         X, y, mass = check_input(X, y, sample_weight)
         self.classes_, codes = np.unique(y, return_inverse=True)
-        costs, weights = self._costs(codes, np.ones(len(y)) if mass is None else mass)
+        weights = np.ones(len(y)) if mass is None else mass
+        costs = self._costs(codes, weights)
         kwargs = self._fit_params(mass, groups, params)["estimator"]
         self.estimator_ = clone(self.estimator).fit(X, y, **kwargs)
         self._method = _method(self.estimator_)
@@ -132,15 +131,12 @@ class ExactThresholdClassifier(Referee):
 
     def _settle(self, scores: list[Array], gain: Gain, costs: Array, weights: Array, guard: float) -> None:
         """Find the optimum and its interval, and decide whether to move the threshold."""
-        pooled = np.concatenate(scores)
-        seen = np.isfinite(pooled).all(axis=1)
-        stacked, heavy = np.tile(costs, (len(scores), 1))[seen], np.tile(weights, len(scores))[seen]
-        pooled = pooled[seen]
+        pooled, stacked, heavy = _pooled(scores, costs, weights)
         offsets = best_offsets(pooled, stacked, heavy)
         outcome = compare("the moved threshold", "the classifier's own", gain, guard)
         moved = bool(outcome.taken) if guard > 0 else True
-        self.optimum_ = self._public(offsets)
-        self.threshold_ = self.optimum_ if moved else self.default_threshold_
+        self.optimum_: Any = offsets if len(self.classes_) > 2 else float(self.default_threshold_ - offsets[0])
+        self.threshold_: Any = self.optimum_ if moved else self.default_threshold_
         self.threshold_interval_ = self._interval(pooled, stacked, heavy, offsets, len(scores))
         self.guard_report_: dict[str, Any] = {
             "guard": guard,
@@ -151,8 +147,8 @@ class ExactThresholdClassifier(Referee):
         if pooled.shape[1] == 1:
             self.curve_ = _curve(pooled[:, 0], stacked, heavy, float(self.default_threshold_))
 
-    def _costs(self, codes: Array, mass: Array) -> tuple[Array, Array]:
-        """Return the cost (samples, classes) of every prediction, and the weights of the examples."""
+    def _costs(self, codes: Array, mass: Array) -> Array:
+        """Return the cost (samples, classes) of every prediction."""
         classes = len(self.classes_)
         if isinstance(self.objective, str):
             if self.objective not in OBJECTIVES:
@@ -172,7 +168,7 @@ class ExactThresholdClassifier(Referee):
                     f"a cost matrix for {classes} classes must have shape ({classes}, {classes}) and finite entries, "
                     f"not {matrix.shape}: rows are true classes and columns are predictions, in the order of classes_"
                 )
-        return matrix[codes], mass
+        return matrix[codes]
 
     def _cross_fit(self, X: Any, y: Array, pairs: list[Pair], kwargs: dict[str, Any]) -> Array:
         """Return out-of-fold scores (samples, scores), which are NaN for examples that are in no test fold."""
@@ -188,28 +184,24 @@ class ExactThresholdClassifier(Referee):
 
     def _gain(self, scores: list[Array], panel: Panel, costs: Array) -> Gain:
         """Return the mean gain, where each part of the rows uses the threshold that is best for the other parts."""
-        gains, part, times = np.full((len(scores), len(panel.part)), np.nan), panel.part, len(scores)
+        gains, part = np.full((len(scores), len(panel.part)), np.nan), panel.part
         for number, may in enumerate(panel.may):
             others, rows = np.flatnonzero((part >= 0) & may[part]), np.flatnonzero(part == number)
-            pooled = np.concatenate([table[others] for table in scores])
-            kept = np.isfinite(pooled).all(axis=1)
-            if not kept.any():
-                continue
-            price, heavy = np.tile(costs[others], (times, 1))[kept], np.tile(panel.weights[others], times)[kept]
-            offsets = best_offsets(pooled[kept], price, heavy)
-            for table, gain in zip(scores, gains, strict=True):
-                gain[rows] = saved(table[rows], costs[rows], offsets)
+            known = _pooled(scores, costs, panel.weights, others)
+            if len(known[0]):
+                offsets = best_offsets(*known)
+                gains[:, rows] = [saved(table[rows], costs[rows], offsets) for table in scores]
         table = scores[0]
-        known = np.isfinite(table).all(axis=1)
+        unknown = ~np.isfinite(table).all(axis=1)
         tried = np.array([saved(table, costs, offsets) for offsets in moves(table)])
-        tried[:, ~known] = np.nan
+        tried[:, unknown] = np.nan
         found = paired(gains.mean(axis=0), panel.weights, panel.units, gains.var(axis=0))
         found = replace(found, chance=panel.chance(tried))
         if not panel.units.time or found.mean <= found.needed(STRICT):
             return found
         # Blocks a season apart choose good, but different, thresholds for each other; the common one must gain too.
-        same = saved(table, costs, best_offsets(table[known], costs[known], panel.weights[known]))
-        same[~known] = np.nan
+        same = saved(table, costs, best_offsets(*_pooled([table], costs, panel.weights)))
+        same[unknown] = np.nan
         single = paired(same, panel.weights, panel.units)
         return found if single.mean > single.needed(STRICT) else single
 
@@ -235,13 +227,7 @@ class ExactThresholdClassifier(Referee):
             else:
                 found.append(np.stack([best_offsets(scores, costs, mass, start=offsets, sweeps=2) for mass in masses]))
         ends = np.quantile(np.concatenate(found), [0.025, 0.975], axis=0)
-        if scores.shape[1] > 1:
-            return ends
-        return np.sort(self.default_threshold_ - ends[:, 0])
-
-    def _public(self, offsets: Array) -> Any:
-        """Return the threshold on the scores for two classes, or the offsets for more classes."""
-        return offsets if len(self.classes_) > 2 else float(self.default_threshold_ - offsets[0])
+        return ends if scores.shape[1] > 1 else np.sort(self.default_threshold_ - ends[:, 0])
 
     def _members(self) -> list[tuple[str, Any]]:
         if not is_classifier(self.estimator):
@@ -250,14 +236,6 @@ class ExactThresholdClassifier(Referee):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "threshold_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
-        for name in ("sparse", "allow_nan", "string", "pairwise"):
-            setattr(tags.input_tags, name, getattr(inner.input_tags, name))
-        tags.classifier_tags.multi_class = inner.classifier_tags.multi_class
-        tags.classifier_tags.poor_score = inner.classifier_tags.poor_score
-        return tags
 
     def predict(self, X: Any) -> Array:
         """Return the predicted labels (samples,)."""
@@ -273,9 +251,7 @@ class ExactThresholdClassifier(Referee):
     def decision_function(self, X: Any) -> Array:
         """Return scores whose sign (two classes) or largest value (more classes) gives the prediction."""
         scores = _table(self._classifier, X, "decision_function")
-        if len(self.classes_) == 2:
-            return scores[:, 0] - self.threshold_
-        return scores + self.threshold_
+        return scores[:, 0] - self.threshold_ if len(self.classes_) == 2 else scores + self.threshold_
 
 
 def _method(model: Any) -> str:
@@ -310,16 +286,24 @@ def _table(model: Any, X: Any, method: str) -> Array:
         return scores[:, None]
     if scores.shape[1] == 2:
         return scores[:, 1:]
-    if method == "predict_proba":
-        return np.log(np.maximum(scores, 1e-300))
-    return scores
+    return np.log(np.maximum(scores, 1e-300)) if method == "predict_proba" else scores
+
+
+def _pooled(
+    scores: list[Array], costs: Array, weights: Array, rows: Array | slice = slice(None)
+) -> tuple[Array, Array, Array]:
+    """Return the known scores of some rows in all divisions, with the costs and weights of these rows."""
+    pooled, times = np.concatenate([table[rows] for table in scores]), len(scores)
+    known = np.isfinite(pooled).all(axis=1)
+    return pooled[known], np.tile(costs[rows], (times, 1))[known], np.tile(weights[rows], times)[known]
 
 
 def _curve(scores: Array, costs: Array, weights: Array, default: float) -> tuple[Array, Array]:
-    """Return all thresholds in ascending order, and the mean cost at each of them."""
+    """Return all thresholds in ascending order, the first below all scores, and the mean cost at each of them."""
     order = np.argsort(scores)
     ranked = scores[order]
     passed = np.cumsum((weights * (costs[:, 0] - costs[:, 1]))[order])  # added by predicting negative
     last = np.append(ranked[1:] > ranked[:-1], True)  # a threshold cannot separate tied scores
-    cuts, totals = ranked[last], float(weights @ costs[:, 1]) + passed[last]
-    return cuts + default, totals / weights.sum()
+    reach = max(ranked[-1] - ranked[0], 1.0, 1e-6 * np.abs(ranked).max())  # as far as the optimum may be below them
+    cuts, totals = np.append(ranked[0] - reach, ranked[last]), np.append(0.0, passed[last])
+    return cuts + default, (float(weights @ costs[:, 1]) + totals) / weights.sum()

@@ -5,20 +5,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from closecall.report.text import cell, shown
+from closecall.report.text import cell
 from closecall.stats import corrected_test
 from closecall.table.conclude import Result, judge
 from closecall.table.contenders import PLAIN
-from closecall.table.measure import METRICS
+from closecall.table.measure import METRICS, sigmoids
 from closecall.table.model import TableModel
 from closecall.table.preprocess import MAX_LEVELS, Preprocessor
 from closecall.table.read.columns import Column, columns_of, numbers
-from closecall.table.read.dataset import DataError
 from closecall.table.read.sheet import sniff
 from closecall.table.splits import stratified
 from closecall.table.table import read, stream
-
-pd = pytest.importorskip("pandas", reason="install closecall[bench]")
+from tests.table.helpers import pd, platt
 
 
 @pytest.mark.parametrize(
@@ -67,33 +65,20 @@ def test_separators(text: str, separator: str) -> None:
     assert sniff(text.encode(), "it") == (separator, ["a", "b"])
 
 
-def test_utf16_and_binary_are_named() -> None:
-    with pytest.raises(DataError, match="UTF-16"):
-        sniff("a,b\n".encode("utf-16"), "it")
-    with pytest.raises(DataError, match="not a text file"):
-        sniff(b"PK\x00\x00", "it")
-
-
-def test_preprocessing_is_that_of_the_protocol() -> None:
-    """The matrix equals the encoding of the protocol ``sound``, scaled."""
-    from reproduction.protocol.dataset import Dataset
-
-    rng = np.random.default_rng(3)
-    X = np.column_stack([rng.standard_normal(40), rng.integers(0, 3, 40), rng.integers(0, 2, 40)]).astype(float)
-    X[rng.random(X.shape) < 0.1] = np.nan
-    data = Dataset(
-        "d", "file", "", X, np.arange(40) % 2, ("0", "1"), ("a", "b", "c"), (None, ("x", "y", "z"), ("p", "q"))
-    )
-    (expected,) = data.encode(np.arange(40))
-    expected = (expected - expected.mean(axis=0)) / expected.std(axis=0)
-    kinds = [Column("a", "number"), Column("b", "nominal"), Column("c", "nominal")]
-    frame = data.frame()
-    np.testing.assert_allclose(
-        Preprocessor.fit(frame, kinds, squashed=False).matrix(frame)[:, :1], expected[:, :1], atol=1e-12
-    )
-    # The scale of indicator columns has a floor, so they agree only up to a factor.
-    ours = Preprocessor.fit(frame, kinds).matrix(frame)[:, 1:]
-    np.testing.assert_allclose((ours - ours.mean(axis=0)) / ours.std(axis=0), expected[:, 1:], atol=1e-12)
+def test_preprocessing_is_that_of_pandas() -> None:
+    """Missing cells become the mean or the most frequent name, and names become columns, one fewer if there are two."""
+    rng = np.random.default_rng()
+    frame = pd.DataFrame({"a": rng.normal(size=200), "b": rng.choice([*"xyyzz"], 200), "c": rng.choice([*"ppq"], 200)})
+    frame = frame.mask(rng.random(frame.shape) < 0.1)
+    filled = frame.fillna({"a": frame["a"].mean(), "b": frame["b"].mode()[0], "c": frame["c"].mode()[0]})
+    expected = pd.get_dummies(filled, dtype=float).drop(columns="c_p").to_numpy()
+    columns = [Column("a", "number"), *(Column(name, "nominal") for name in "bc")]
+    assert Preprocessor.fit(frame, columns, squashed=False).matrix(frame)[:, 0].std() == pytest.approx(1)
+    for squashed in (False, True):  # squashed numbers have the median in missing cells
+        found = Preprocessor.fit(frame, columns, squashed).matrix(frame)
+        # The scale of indicator columns has a floor, so they agree only up to a factor.
+        ours, theirs = ((X - X.mean(axis=0)) / X.std(axis=0) for X in (found, expected))
+        np.testing.assert_allclose(ours[:, squashed:], theirs[:, squashed:], atol=1e-12)
 
 
 def test_free_text_is_bounded() -> None:
@@ -113,14 +98,9 @@ def test_saved_model_predicts_the_same_bits(tmp_path: Path) -> None:
 
 def test_parquet_is_the_same_table(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="install closecall[bench]")
-    frame = pd.DataFrame(
-        {
-            "when": pd.to_datetime(["2024-01-01", "2024-02-01", None] * 10),
-            "n": [1.5, np.nan, 2.0] * 10,
-            "flag": [True, False, False] * 10,
-            "class": ["x", "y", "y"] * 10,
-        }
-    )
+    days = pd.to_datetime(["2024-01-01", "2024-02-01", None])
+    rows = {"when": days, "n": [1.5, np.nan, 2.0], "flag": [True, False, False], "class": ["x", "y", "y"]}
+    frame = pd.concat([pd.DataFrame(rows)] * 10)
     frame.to_parquet(tmp_path / "t.parquet")
     table = read(str(tmp_path / "t.parquet"))
     assert [column.kind for column in table.columns] == ["date", "number", "nominal"]
@@ -134,10 +114,6 @@ def test_parquet_is_the_same_table(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_cells(text: str, expected: str) -> None:
     assert cell(text) == expected
-
-
-def test_shown_escapes_what_turns_the_terminal() -> None:
-    assert shown("a\x1b]0;x\x07\u202eb\n") == "a\\x1b]0;x\\x07\\u202eb\\n"
 
 
 def result(method: str, scores: list[float]) -> Result:
@@ -241,20 +217,8 @@ def test_metrics_are_scikit_learns(classes: int) -> None:
 
 def test_sigmoids_are_platts() -> None:
     """The likelihood of Platt's smoothed targets, minimised by SciPy, has the same slope and offset."""
-    from scipy.optimize import minimize
-
-    from closecall.table.measure import sigmoids
-
     rng = np.random.default_rng(3)
     truth = rng.integers(0, 2, 200)
-    up, down = int(truth.sum()), int((1 - truth).sum())
-    target = np.where(truth == 1, (up + 1) / (up + 2), 1 / (down + 2))
     for scores in (3 * truth + rng.normal(size=200), rng.normal(size=200), 9.0 * truth - 4):
-
-        def loss(ab: np.ndarray, scores: np.ndarray = scores) -> float:
-            z = ab[0] * scores + ab[1]
-            return float((np.logaddexp(0, z) - target * z).sum())
-
         (found,) = sigmoids(scores[:, None], truth)
-        expected = minimize(loss, [1.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-12}).x
-        np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
+        np.testing.assert_allclose(found, platt(scores, truth == 1), rtol=2e-3, atol=2e-3)

@@ -189,8 +189,7 @@ def print_facts(table: Any, console: Console) -> None:
 def _print_ranking(found: Any, splits: int) -> None:
     metric, rows = found.metric, []
     for rank, result in enumerate(found.results, 1):
-        numbers = metric.shown(result.mean), *result.ends(metric)
-        mean, *interval = (f"{each:.{metric.rough}f}" for each in numbers)
+        mean, *interval = (f"{each:.{metric.rough}f}" for each in result.shown(metric))
         name = f"{result.title}: {found.majority}" if result.family == "majority" else result.title
         chosen = (
             "" if math.isnan(each) else f"{each:{form}}" for each, form in ((result.k, ".0f"), (result.alpha, "g"))

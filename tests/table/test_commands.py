@@ -112,7 +112,7 @@ WRONG: list[tuple[str | bytes, list[str], str]] = [
 
 @pytest.mark.parametrize(("content", "options", "words"), WRONG)
 @pytest.mark.parametrize("command", [("fit", "--out", "m"), ("compare",)])
-def test_errors_say_what_to_do(
+def test_unusable_tables_are_explained(
     run: Run, command: tuple[str, ...], content: str | bytes, options: list[str], words: str
 ) -> None:
     Path("t.csv").write_bytes(content.encode() if isinstance(content, str) else content)
@@ -168,7 +168,7 @@ def test_a_failed_prediction_leaves_the_old_file(run: Run, tmp_path: Path) -> No
     assert not list(tmp_path.glob(".*.part"))
 
 
-def test_copied_columns_are_not_called_unused(run: Run) -> None:
+def test_copied_columns_are_not_reported_as_unused(run: Run) -> None:
     run.fit(
         written([f"u{i},{i % 5},{'x' if i % 5 > 2 else 'y'}" for i in range(40)], "id,a,class"), "--model", "logistic"
     )
@@ -180,7 +180,7 @@ def test_copied_columns_are_not_called_unused(run: Run) -> None:
     run.refused(words, "predict", "m", "t.csv", "--copy", "idd")
 
 
-def test_a_model_given_as_data_is_called_one(run: Run) -> None:
+def test_a_model_passed_as_data_is_recognised(run: Run) -> None:
     for model in ("logistic", *(["random_forest"] if find_spec("skops") else [])):
         run.fit(customers(60), "--model", model)
         for given in (("compare", "m", "--no-report"), ("fit", "m", "--out", "n"), ("predict", "m", "m")):
@@ -190,7 +190,7 @@ def test_a_model_given_as_data_is_called_one(run: Run) -> None:
             run.refused(words, command, "t.csv", "m")
 
 
-def test_help_fits_eighty_columns_and_is_what_the_bare_command_prints(run: Run) -> None:
+def test_help_pages(run: Run) -> None:
     for command in ("compare", "fit", "predict"):
         assert run(command, "--help") == 0
         assert max(map(len, run.out.splitlines())) <= 80

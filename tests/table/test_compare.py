@@ -19,7 +19,7 @@ from tests.table.helpers import LINEAR, QUICK, STUMP, Run, clouds, customers, pa
 alt = pytest.importorskip("altair", reason="install closecall[plots]")
 
 
-def test_everyone_takes_part_and_the_page_is_written(run: Run) -> None:
+def test_contenders_and_page(run: Run) -> None:
     Path("customers.csv").write_text(customers(80))
     assert run("compare", "customers.csv", "--splits", 2, "--with", "k-nn", "--with", "linear-svc") == 0
     assert max(map(len, run.out.splitlines())) <= 80
@@ -112,7 +112,7 @@ def test_metrics(run: Run, metric: str) -> None:
         assert max(result[key] for result in results.values()) == next(iter(results.values()))[key], "best first"
 
 
-def test_nothing_learns_from_noise(run: Run) -> None:
+def test_noise_gives_the_verdict_nothing(run: Run) -> None:
     rng = np.random.default_rng(1)
     rows = [f"{x:.3f},{y:.3f},{'yes' if row % 3 else 'no'}" for row, (x, y) in enumerate(rng.normal(size=(150, 2)))]
     run.compare(written(rows), *LINEAR, "--splits", 5)
@@ -122,7 +122,7 @@ def test_nothing_learns_from_noise(run: Run) -> None:
     assert verdict["use"] == "majority"
 
 
-def test_what_helps_is_ranked_by_its_size(run: Run) -> None:
+def test_gains_are_ranked_by_size(run: Run) -> None:
     """Rings cannot be separated by a line, but by trees."""
     rng = np.random.default_rng(2)
     X = rng.normal(size=(240, 2))
@@ -191,7 +191,7 @@ def test_groups_stay_together(run: Run) -> None:
     run.refused(words, "compare", name, *only, "--groups", "GROUPS")
 
 
-def test_later_rows_are_tested_by_earlier_ones(run: Run) -> None:
+def test_later_rows_are_predicted_from_earlier_ones(run: Run) -> None:
     """The rule reverses over time, so it can be learnt from random splits but not from splits by time."""
     rng = np.random.default_rng(6)
     rows = []
@@ -205,7 +205,7 @@ def test_later_rows_are_tested_by_earlier_ones(run: Run) -> None:
     run.refused("use one of them", "compare", name, *LINEAR, "--time", "x", "--groups", "when")
 
 
-def test_columns_are_read_as_asked(run: Run) -> None:
+def test_columns_are_read_as_requested(run: Run) -> None:
     rng = np.random.default_rng(7)
     rows = [f"{row % 3};{rng.integers(0, 9)} kg;{row % 2};{'no' if row % 3 == 1 else 'yes'}" for row in range(90)]
     Path("t.txt").write_bytes(("größe;gewicht;rest;class\n" + "\n".join(rows) + "\n").encode("latin-1"))
@@ -243,7 +243,7 @@ def test_hints(run: Run, header: str, make: Any, words: tuple[str, ...]) -> None
     assert [hint for hint in hints if all(word in hint for word in words)], hints
 
 
-def test_processes_find_what_one_finds(run: Run) -> None:
+def test_the_number_of_processes_does_not_change_the_result(run: Run) -> None:
     name = written(clouds(60))
     run.compare(name, *LINEAR, "--jobs", 1)
     alone = run.out

@@ -49,7 +49,7 @@ def test_cells_are_read_as_people_write_them(run: Run, kind: str) -> None:
     assert "treated as missing" not in run.err
 
 
-def test_a_decimal_comma_of_three_digits_is_no_thousand() -> None:
+def test_three_digits_after_a_decimal_comma() -> None:
     table = sheet_of(pd.DataFrame({"a": ["0,125", "1,250", "2,375", "3,500"] * 5, "y": ["p", "q"] * 10}), "y")
     assert table.columns == (Column("a", "number", ","),)
 
@@ -60,7 +60,7 @@ def names_table(rows: int = 600) -> tuple[list[str], np.ndarray]:
     return names, rng.permutation([*["a", "b"] * (rows // 2), "a", "b", "a"])
 
 
-def test_rare_names_are_one_level_and_known_and_new_ones_are_told(run: Run) -> None:
+def test_rare_names_share_a_level_and_new_names_are_counted(run: Run) -> None:
     names, labels = names_table()
     run.fit(written(map(",".join, zip(names, labels, strict=True)), "product,y"), "--model", "logistic")
     assert "of 'product' seen fewer than 3 times count as 'other'" in run.unfolded
@@ -75,7 +75,7 @@ def test_rare_names_are_one_level_and_known_and_new_ones_are_told(run: Run) -> N
 
 
 @pytest.mark.parametrize("squashed", [True, False])
-def test_a_rare_name_is_not_blown_up(squashed: bool) -> None:
+def test_a_rare_name_has_a_moderate_scale(squashed: bool) -> None:
     frame = pd.DataFrame({"a": ["x"] * 297 + ["y"] * 3})
     matrix = Preprocessor.fit(frame, [Column("a", "nominal")], squashed).matrix(frame)
     assert np.ptp(matrix) == pytest.approx(2), "its variance would be 1 at a distance of 10"
@@ -90,7 +90,7 @@ def wild_table(rows: int = 300) -> tuple[pd.DataFrame, np.ndarray]:
     return pd.DataFrame(X, columns=["age", "income", "size"]).assign(left=labels), wild
 
 
-def test_the_recipe_is_the_scaler_and_its_notes_count_what_it_pulled_in(run: Run) -> None:
+def test_the_matrix_is_that_of_the_scaler_and_notes_count_squashed_cells(run: Run) -> None:
     frame, _ = wild_table()
     run.fit(frame.to_csv(index=False), "--model", "logistic")
     features = frame[["age", "income", "size"]]
@@ -105,7 +105,7 @@ def test_the_recipe_is_the_scaler_and_its_notes_count_what_it_pulled_in(run: Run
     np.testing.assert_allclose(plain.matrix(frame).std(axis=0), 1, rtol=1e-9)
 
 
-def test_check_finds_flips_wild_cells_and_twins(run: Run) -> None:
+def test_check_finds_flipped_labels_extreme_cells_and_twins(run: Run) -> None:
     frame, wild = wild_table()
     flipped = np.flatnonzero(np.abs(frame["age"]) > 1)[:6]
     frame.loc[flipped, "left"] = np.where(frame.loc[flipped, "left"] == "yes", "no", "yes")
@@ -126,13 +126,13 @@ def test_check_finds_flips_wild_cells_and_twins(run: Run) -> None:
     assert found[found.kind == "cell"].row.tolist() == cells
 
 
-def test_a_long_tail_is_not_far() -> None:
+def test_a_long_tail_is_not_extreme() -> None:
     rng = np.random.default_rng()
     assert (deviations(rng.exponential(size=1000)) > 8).mean() < 0.01
     assert deviations(np.r_[rng.normal(size=99), -50])[-1] > 8
 
 
-def test_compare_of_a_frame_is_an_object_with_one_verdict(run: Run) -> None:
+def test_compare_of_a_frame(run: Run) -> None:
     frame, wild = wild_table()
     found = compare(frame, target="left", splits=3, only=("random_forest", "plain_logistic_regression"), jobs=1)
     assert found.verdict.startswith("Use") or "does better" in found.verdict

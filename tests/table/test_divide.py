@@ -30,7 +30,7 @@ from tests.table.test_keep import judged
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_time_is_on_two_sides(seed: int) -> None:
+def test_no_time_is_in_two_parts(seed: int) -> None:
     """With few distinct times, nearly every possible cut lies between rows of the same day."""
     rng = np.random.default_rng(seed)
     rows, splits = int(rng.integers(60, 200)), int(rng.integers(2, 5))
@@ -50,7 +50,7 @@ def test_no_time_is_on_two_sides(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_group_is_on_two_sides(seed: int) -> None:
+def test_no_group_is_in_two_parts(seed: int) -> None:
     rng = np.random.default_rng(seed)
     values, codes = rng.integers(0, 30, 200), rng.integers(0, 2, 200)
     order = Order("groups", values)
@@ -76,7 +76,7 @@ def test_few_groups_are_divided_in_different_ways_or_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["groups", "time"])
-def test_rows_that_depend_on_each_other_prove_less(kind: str) -> None:
+def test_dependent_rows_are_weaker_evidence(kind: str) -> None:
     """Noise shared by all rows of a group or a period is no evidence that a model learns anything."""
     found = {"rows": 0, kind: 0}
     for seed in range(60):
@@ -93,7 +93,7 @@ def test_rows_that_depend_on_each_other_prove_less(kind: str) -> None:
     assert found[kind] <= 7
 
 
-def test_too_few_times_are_said_with_what_would_do(run: Run) -> None:
+def test_too_few_times_are_reported_with_advice(run: Run) -> None:
     rng = np.random.default_rng(0)
     rows = [f"{rng.standard_normal():.3f},{2000 + row % 8},{'ab'[row % 3 > 0]}" for row in range(160)]
     words = "8 different times are too few for 10 splits by time; give --splits 4"
@@ -103,7 +103,7 @@ def test_too_few_times_are_said_with_what_would_do(run: Run) -> None:
         Order("time", np.ones(40)).divisions(np.arange(40) % 2, 2, 0)
 
 
-def test_a_class_that_comes_last_is_no_reason_to_shuffle(run: Run) -> None:
+def test_a_class_that_appears_late_is_an_error(run: Run) -> None:
     """If a class occurs only at the end, there are no folds by time, and random folds would look ahead."""
     rng = np.random.default_rng(1)
     rows = [f"{x:.3f},{2000 + row},{'ab'[row % 2]}" for row, x in enumerate(rng.standard_normal(40))]
@@ -145,7 +145,7 @@ def test_calibration_learns_from_earlier_rows_only(run: Run, name: str) -> None:
     np.testing.assert_allclose(model.classifier.calibrators_[0], expected, rtol=0.03, atol=0.03)
 
 
-def test_what_has_scores_only_is_tuned_by_auc_too() -> None:
+def test_a_model_without_probabilities_is_tuned_by_auc() -> None:
     """With a scorer that needs probabilities, GridSearchCV scores every setting as NaN and returns the first."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 4))
@@ -158,7 +158,7 @@ def test_what_has_scores_only_is_tuned_by_auc_too() -> None:
     assert train("linear_svc", X, y, How(metric="auc")).alpha == pytest.approx(1 / search.best_params_["C"])
 
 
-def test_auc_ranks_what_is_nearly_impossible() -> None:
+def test_auc_ranks_tiny_probabilities() -> None:
     """Naive Bayes on many columns gives probabilities such as 1e-30, which must still be ranked."""
     rng = np.random.default_rng(8)
     y = np.arange(90) % 3
@@ -189,11 +189,11 @@ def played(target: str = "class", **order_by: str) -> Any:
         ({"groups": "g"}, "with every group on one side, 2 times"),
     ],
 )
-def test_the_page_says_how_rows_were_divided(run: Run, order_by: dict[str, str], words: str) -> None:
+def test_the_page_states_how_rows_were_divided(run: Run, order_by: dict[str, str], words: str) -> None:
     assert words in _lead(played(**order_by))
 
 
-def test_ranks_do_not_hang_on_rounding(run: Run) -> None:
+def test_ranks_do_not_depend_on_rounding(run: Run) -> None:
     """Among equal methods the plain model ranks first, and no gain is a negative zero."""
     rows = [f"{row % 2}.{row % 7},{'ab'[row % 2]}" for row in range(60)]
     found = run.compare(written(rows, "x,lead"), *QUICK, "--only", "logistic_regression,k_nn")
@@ -202,7 +202,7 @@ def test_ranks_do_not_hang_on_rounding(run: Run) -> None:
 
 
 @pytest.mark.parametrize("target", ["lead", "row", "prediction", "class"])
-def test_a_target_may_be_called_as_the_page_calls_its_columns(run: Run, target: str) -> None:
+def test_a_target_may_have_the_name_of_a_column_of_the_page(run: Run, target: str) -> None:
     found = played(target)
     header, rows = close_calls(found.table, found.splits, ("a", "b"))
     assert header[:4] == ("row", target, "prediction", "lead")
@@ -213,7 +213,7 @@ def test_a_target_may_be_called_as_the_page_calls_its_columns(run: Run, target: 
         assert float(lead) >= 0
 
 
-def test_fit_says_why_there_is_no_estimate(run: Run) -> None:
+def test_fit_states_why_there_is_no_estimate(run: Run) -> None:
     rows = [f"{row}.5,{row % 3},{'a' if row < 9 else 'b'}" for row in range(12)]
     run.fit(written(rows, "x,z,class"), "--splits", 5)
     assert "no estimate: the class 'b' has 3 rows, and 4 are needed" in run.err
@@ -222,7 +222,7 @@ def test_fit_says_why_there_is_no_estimate(run: Run) -> None:
 
 
 @pytest.mark.parametrize("factor", [1e300, 1e-300])
-def test_numbers_of_any_size_are_the_numbers_that_they_are(run: Run, factor: float) -> None:
+def test_huge_and_tiny_numbers(run: Run, factor: float) -> None:
     """Squares of such numbers overflow or underflow; the result must equal that of the same table in another unit."""
     rng = np.random.default_rng(6)
     x, labels = rng.normal(size=(60, 2)) + (np.arange(60) % 2)[:, None], np.arange(60) % 2

@@ -24,7 +24,7 @@ def own() -> Iterator[None]:
     del AGGREGATES[OWN]
 
 
-def test_every_family_takes_part_when_asked(run: Run) -> None:
+def test_every_family_takes_part_on_request(run: Run) -> None:
     asked = [word for name in FAMILIES for word in ("--with", name)]
     found = run.compare(written(clouds(60)), *QUICK, "--only", "human(0.4,0.3),logistic_regression", *asked)
     assert set(found) == {"human(0.4,0.3)", "logistic_regression", "close_k", "majority", *FAMILIES}
@@ -76,7 +76,7 @@ def model(member: str, alpha: float) -> AggregateLossClassifier:
 
 
 @pytest.mark.usefixtures("own")
-def test_a_spectrum_of_ones_own_is_compared_and_fitted(run: Run) -> None:
+def test_a_new_aggregate_is_compared_and_fitted(run: Run) -> None:
     """An aggregate that is added to the list takes part; this one is the average of the larger half of the losses."""
     name = written(clouds(60))
     assert run.compare(name, *QUICK, "--only", OWN)[OWN]["label"] == "my spectrum"
@@ -85,7 +85,7 @@ def test_a_spectrum_of_ones_own_is_compared_and_fitted(run: Run) -> None:
     assert "chosen: " in run.err
 
 
-def test_a_member_is_fitted_kept_and_used(run: Run) -> None:
+def test_a_member_is_fitted_saved_and_applied(run: Run) -> None:
     table, name = written(clouds(80)), "tilted(-2)"
     run.fit(table, "--model", name, "--splits", 2, "--json")
     (record,) = run.records()
@@ -95,7 +95,7 @@ def test_a_member_is_fitted_kept_and_used(run: Run) -> None:
     assert len(run.predict(table)) == 80
 
 
-def test_a_family_is_fitted_in_the_form_asked_for(run: Run) -> None:
+def test_a_family_is_fitted_in_the_requested_form(run: Run) -> None:
     for form in ("ovr", "top_two"):
         run.fit(plants(60), "--model", "tilted", "--multiclass", form)
         kept = TableModel.load("m").classifier

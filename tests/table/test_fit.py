@@ -16,7 +16,7 @@ from closecall.table.table import read
 from tests.table.helpers import Run, customers, plants, written
 
 
-def test_fit_says_how_good_it_is_what_it_chose_and_why(run: Run) -> None:
+def test_fit_prints_an_estimate_and_the_reason_for_its_choice(run: Run) -> None:
     run.fit(customers(), "--splits", 2)
     lines = run.err.splitlines()
     (estimate,) = [
@@ -36,7 +36,7 @@ def test_fit_says_how_good_it_is_what_it_chose_and_why(run: Run) -> None:
     assert record["coefficients"][0]["name"] == "Alter"
 
 
-def test_fit_takes_the_models_of_compare(run: Run) -> None:
+def test_fit_accepts_the_models_of_compare(run: Run) -> None:
     """The model equals scikit-learn's logistic regression with the chosen alpha."""
     run.fit(customers(), "--model", "logistic_regression", "--json")
     alpha = run.records()[0]["alpha"]
@@ -79,7 +79,7 @@ def test_probabilities(run: Run, make: Any) -> None:
     assert run.records()[0][f"p({classes[0]})"] == pytest.approx(chances[0, 0])
 
 
-def test_its_own_rows_are_no_estimate(run: Run) -> None:
+def test_predictions_of_training_rows_are_flagged(run: Run) -> None:
     run.fit(customers(150, seed=1))
     run.predict("t.csv")
     assert "trained on 100% of the rows with a label" in run.unfolded
@@ -91,7 +91,7 @@ def test_its_own_rows_are_no_estimate(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("make", "row"), [(customers, 3), (customers, 8), (plants, 5)])
-def test_explain_adds_up_and_tells_where_it_would_flip(run: Run, make: Any, row: int) -> None:
+def test_pulls_add_up_and_flips_at_changes_the_prediction(run: Run, make: Any, row: int) -> None:
     """The pulls add up to the score of predict, and a value just beyond ``flips_at`` changes the prediction."""
     run.fit(make())
     rows = run.predict("t.csv")
@@ -113,7 +113,7 @@ def test_explain_adds_up_and_tells_where_it_would_flip(run: Run, make: Any, row:
     run.refused("rows are counted from 1", "explain", "m", "t.csv", "--row", 999)
 
 
-def test_a_column_of_numbers_that_holds_none_is_an_error(run: Run) -> None:
+def test_a_numeric_column_without_numbers_is_an_error(run: Run) -> None:
     run.fit(customers(60))
     header, *lines = customers(60).splitlines()
     wrong = [";".join([*line.split(";")[:1], "alt", *line.split(";")[2:]]) for line in lines]
@@ -136,7 +136,7 @@ def test_a_model_of_an_earlier_release_is_read(run: Run) -> None:
     run.refused("fit it again", "predict", "m", "c.csv", "--probabilities")
 
 
-def test_the_pipeline_is_scikit_learns(run: Run) -> None:
+def test_the_pipeline_works_in_scikit_learn(run: Run) -> None:
     run.fit(customers(), "--model", "logistic")
     model, table = TableModel.load("m"), read("t.csv")
     pipeline, y = model.to_sklearn(), table.labels.astype(str)
@@ -219,7 +219,7 @@ def test_onnx_predicts_the_same(run: Run, make: Any) -> None:
     [(None, "top_two", 2), (None, "top_two", 3), (None, "ovr", 3), (None, "softmax", 3), ("sigmoid", "top_two", 3),
      ("isotonic", "top_two", 2), ("isotonic", "top_two", 3)],
 )  # fmt: skip
-def test_classifiers_convert_by_themselves(kind: Any, calibration: str | None, form: str, classes: int) -> None:
+def test_classifiers_convert_to_onnx(kind: Any, calibration: str | None, form: str, classes: int) -> None:
     """Every classifier converts as part of a pipeline, in float32 and float64."""
     skl2onnx = pytest.importorskip("skl2onnx", reason='needs skl2onnx: pip install "closecall[onnx]"')
     ort = pytest.importorskip("onnxruntime", reason='needs onnxruntime: pip install "closecall[onnx]"')

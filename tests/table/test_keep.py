@@ -100,7 +100,7 @@ def test_a_moved_threshold_is_a_linear_model(run: Run) -> None:
     assert not zipfile.ZipFile("m").namelist().count("schema.json"), "plain numbers, as every linear model"
 
 
-def test_types_of_others_need_trust(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_types_from_other_packages_need_trust(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     package(tmp_path, "own_models", STUMP)
     monkeypatch.syspath_prepend(str(tmp_path))
     run.fit(customers(60), "--model", "own_models:Stump")
@@ -186,7 +186,7 @@ def test_skops_keeps_the_pipeline(run: Run) -> None:
     np.testing.assert_array_equal(again.predict(frame), pipeline.predict(frame))
 
 
-def test_what_is_no_archive_of_skops_is_still_explained(tmp_path: Path) -> None:
+def test_files_that_are_not_archives_are_explained(tmp_path: Path) -> None:
     """The check for skops hides why a file cannot be opened; the reader of linear models reports it."""
     with zipfile.ZipFile(tmp_path / "later", "w") as archive:
         archive.writestr("schema.json", "{}")

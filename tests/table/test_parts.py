@@ -38,7 +38,7 @@ def test_kinds(values: list[str], kind: str, form: str) -> None:
     assert (column.kind, column.form) == (kind, form)
 
 
-def test_an_ambiguous_date_is_said_aloud() -> None:
+def test_an_ambiguous_date_is_noted() -> None:
     (column,), (note,) = columns_of(pd.DataFrame({"d": ["01/02/2024", "03/04/2024"]}), ["d"])
     assert column.form == "%d/%m/%Y"
     assert "month/day/year" in note
@@ -52,7 +52,7 @@ def test_identifiers_can_be_kept() -> None:
     assert len(columns_of(frame, ["n", "x"], keep=["n"])[0]) == 2
 
 
-def test_date_of_any_writing_is_the_same_number() -> None:
+def test_a_date_in_any_format_is_the_same_number() -> None:
     typed = numbers(pd.Series(pd.to_datetime(["2024-01-31"])), Column("d", "date"))
     zoned = numbers(pd.Series(pd.to_datetime(["2024-01-31T02:00:00+02:00"])), Column("d", "date"))
     written = numbers(pd.Series(["31.01.2024"]), Column("d", "date", "%d.%m.%Y"))
@@ -65,7 +65,7 @@ def test_separators(text: str, separator: str) -> None:
     assert sniff(text.encode(), "it") == (separator, ["a", "b"])
 
 
-def test_preprocessing_is_that_of_pandas() -> None:
+def test_preprocessing_equals_that_of_pandas() -> None:
     """Missing cells become the mean or the most frequent name, and names become columns, one fewer if there are two."""
     rng = np.random.default_rng()
     frame = pd.DataFrame({"a": rng.normal(size=200), "b": rng.choice([*"xyyzz"], 200), "c": rng.choice([*"ppq"], 200)})
@@ -133,9 +133,7 @@ def verdict_of(**scores: list[float]) -> tuple[object, ...]:
      (0.07, 0.02, -0.2, "close-k", "close_k"), (0.02, 0.07, -0.2, "tree", "random_forest"),
      (0.0, 0.0, 0.0, "nothing", "majority"), (-0.02, -0.01, 0.01, "nothing", "majority")],
 )  # fmt: skip
-def test_verdicts_rank_what_helps_by_its_size(
-    close: float, tree: float, majority: float, verdict: str, use: str
-) -> None:
+def test_verdicts_rank_gains_by_size(close: float, tree: float, majority: float, verdict: str, use: str) -> None:
     noise = np.tile([0.0, 0.004, -0.004], 4)
     base = 0.7 + np.repeat([0.0, 0.01], 6)
     found = verdict_of(
@@ -151,7 +149,7 @@ def test_verdicts_rank_what_helps_by_its_size(
         assert "if it has to be linear" in found[3]
 
 
-def test_interval_is_the_corrected_test_turned_round() -> None:
+def test_the_interval_inverts_the_corrected_test() -> None:
     """A constant just outside the interval differs at p < 0.05, one just inside does not."""
     scores = np.array([0.8, 0.82, 0.79, 0.85, 0.81])
     found = result("a", list(scores))
@@ -184,7 +182,7 @@ def test_report_paths() -> None:
     assert page_path(None, "..").parent.parent == Path("closecall-compare")
 
 
-def test_a_large_gain_that_is_not_sure_is_not_called_as_good() -> None:
+def test_an_uncertain_gain_is_not_called_equal() -> None:
     """Two scattered splits leave the question open; twenty equal ones settle it."""
     few = verdict_of(logistic_regression=[0.7, 0.8], close_k=[0.75, 0.95], random_forest=[0.7, 0.8])
     assert few[0] == "logistic"
@@ -195,7 +193,7 @@ def test_a_large_gain_that_is_not_sure_is_not_called_as_good() -> None:
 
 
 @pytest.mark.parametrize("classes", [2, 4])
-def test_metrics_are_scikit_learns(classes: int) -> None:
+def test_metrics_equal_those_of_scikit_learn(classes: int) -> None:
     """Every metric equals that of scikit-learn."""
     from sklearn import metrics as judge_of
 

@@ -115,7 +115,7 @@ def test_words_among_numbers_are_missing_values(run: Run) -> None:
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("multiclass", ["top_two", "softmax"])
-def test_fit_takes_all_classes_jointly(run: Run, multiclass: str) -> None:
+def test_fit_with_joint_multiclass_forms(run: Run, multiclass: str) -> None:
     rng = np.random.default_rng(2)
     rows = "".join(f"{i % 3 + 0.3 * rng.standard_normal():.3f},{'abc'[i % 3]}\n" for i in range(90))
     run.fit(f"x,class\n{rows}", "--model", "close-k", "--multiclass", multiclass, "--no-squash")

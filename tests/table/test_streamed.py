@@ -79,7 +79,7 @@ def test_predictions_of_several_files_are_those_of_each(run: Run, tmp_path: Path
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_passes_end_where_memory_does(tmp_path: Path, classes: int) -> None:
+def test_rows_that_do_not_fit_in_memory_are_read_in_passes(tmp_path: Path, classes: int) -> None:
     """With too many rows to gather, logistic regression in passes agrees with the fit in memory."""
     table = columns(2, 600)
     if classes == 3:
@@ -101,7 +101,7 @@ def test_labels_that_are_numbers_are_classes_by_their_text() -> None:
     assert streamed.classes_of({1.0: 1, 2.5: 1, float("nan"): 3}, "y")[1] == {"1": 1, "2.5": 1}
 
 
-def test_what_cannot_be_fitted_says_what_to_do(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_fits_in_passes(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect, "FIRST_SIGN", 0.3)
     table = columns(3, 100)
     write(tmp_path / "data", table, [50])

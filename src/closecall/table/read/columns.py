@@ -328,8 +328,7 @@ def _kind(name: str, column: Any, known: Any) -> tuple[Column, str]:
             break
     if what.kind == "nominal":
         what = _two_formats(name, known) or what
-        share = _share(known, what) if what.kind == "date" else 1.0
-    return what, _how_read(what, known, share, shares)
+    return what, _how_read(what, known, shares)
 
 
 def _two_formats(name: str, known: Any) -> Column | None:
@@ -342,12 +341,12 @@ def _two_formats(name: str, known: Any) -> Column | None:
     return found if _share(head, found) > 0.5 and _share(known, found) >= MOSTLY else None
 
 
-def _how_read(what: Column, known: Any, share: float, shares: Mapping[str, float]) -> str:
+def _how_read(what: Column, known: Any, shares: Mapping[str, float]) -> str:
     """Return a note on how a column is read; empty if that is obvious."""
     if what.kind == "nominal":
         return ""
     found, name = numbers(known, what), what.name
-    if what.form == "%d/%m/%Y" and shares.get("%m/%d/%Y") == share:
+    if what.form == "%d/%m/%Y" and shares.get("%m/%d/%Y") == shares[what.form]:
         return f"{name!r} is read as day/month/year; every date also fits month/day/year"
     note = ""
     if what.form in PAIR:
@@ -358,8 +357,8 @@ def _how_read(what: Column, known: Any, share: float, shares: Mapping[str, float
         plain = need_pandas().to_numeric(known, errors="coerce").to_numpy()
         place = int((np.isnan(plain) & ~np.isnan(found)).argmax())
         note = f"{name!r} is read as numbers, {known.iloc[place][:30]!r} as {found[place]:.12g}"
-    if share < 1:
-        odd = known[np.isnan(found)]
+    odd = known[np.isnan(found)]
+    if len(odd):
         verb = "counts" if len(odd) == 1 else "count"
         lost = f"{counted(len(odd), 'value')} such as {odd.iloc[0][:40]!r} {verb} as missing"
         note = f"{note or f'{name!r} contains {what.kind}s'}; {lost}"

@@ -191,6 +191,17 @@ def test_groups_stay_together(run: Run) -> None:
     run.refused(words, "compare", name, *only, "--groups", "GROUPS")
 
 
+def test_the_number_of_splits_is_that_of_the_different_ones(run: Run) -> None:
+    """Six groups cannot be divided in thirty different ways."""
+    rows = [f"{row % 2 + row / 90:.3f},{row % 6},{'ab'[row // 6 % 2]}" for row in range(72)]
+    arguments = (written(rows, "x,group,class"), "--groups", "group", "--only", "logistic_regression", "--splits", 30)
+    run.compare(*arguments, "--no-report", "--json")
+    count = run.records("verdict")[0]["splits"]
+    assert 2 <= count < 30
+    assert run("compare", *arguments, "--no-report") == 0
+    assert f"Test accuracy (%) over {count} splits" in " ".join(run.out.split())
+
+
 def test_later_rows_are_predicted_from_earlier_ones(run: Run) -> None:
     """The rule reverses over time, so it can be learnt from random splits but not from splits by time."""
     rng = np.random.default_rng(6)

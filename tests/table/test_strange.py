@@ -97,27 +97,3 @@ def test_a_report_is_not_needed(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     assert "a linear SVM" in " ".join(run.out.split())
     assert not Path("closecall-compare").exists()
     run.refused('pip install "closecall[bench,plots]"', "compare", "monk3", "--report", "r.html")
-
-
-def test_words_among_numbers_are_missing_values(run: Run) -> None:
-    """A column with 10 % of `k.A.` still holds numbers, not a thousand names."""
-    rng = np.random.default_rng(1)
-    lines = ["Nr;Temperatur;Güte"]
-    for row in range(120):
-        value = rng.normal(20, 6)
-        text = "k.A." if row % 9 == 0 else f"{value:.1f}".replace(".", ",")
-        lines.append(f"{row};{text};{'gut' if value < 20 else 'schlecht'}")
-    run.fit("\n".join(lines), "--model", "logistic")
-    assert "'Temperatur' contains numbers; 14 values such as 'k.A.' count as missing" in run.err
-    run.predict("t.csv")
-    assert "120 rows predicted, accuracy 9" in run.err
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("multiclass", ["top_two", "softmax"])
-def test_fit_with_joint_multiclass_forms(run: Run, multiclass: str) -> None:
-    rng = np.random.default_rng(2)
-    rows = "".join(f"{i % 3 + 0.3 * rng.standard_normal():.3f},{'abc'[i % 3]}\n" for i in range(90))
-    run.fit(f"x,class\n{rows}", "--model", "close-k", "--multiclass", multiclass, "--no-squash")
-    assert run("predict", "m", "t.csv", "--json") == 0
-    assert run.records("summary")[0]["accuracy"] > 0.8

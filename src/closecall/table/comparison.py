@@ -153,8 +153,8 @@ def compare(
     Examples
     --------
     >>> found = compare("monk3", splits=2, only=("logistic_regression",), jobs=1)
-    >>> found.results["method"].tolist()[0], found.use in found.verdict or bool(found.verdict)
-    ('close-k', True)
+    >>> found.results["method"].tolist(), found.use
+    (['close-k', 'LogisticRegression', 'always the largest class'], 'close_k')
     """
     plan = ComparePlan(
         loss, multiclass, metric, squash, splits=splits, extra=extra, only=only, everyone=everyone, seed=seed, jobs=jobs

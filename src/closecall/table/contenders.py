@@ -250,7 +250,9 @@ def contender_of(name: str, how: How | None = None) -> Contender:
         return _class(name)
     if plain not in INSTALLED:
         names = ", ".join((*known, *INSTALLED))
-        raise ValueError(f"unknown contender {name!r}; give one of {names}, or package:Class of an installed package")
+        raise ValueError(
+            f"unknown contender {name!r}; choose one of: {names}, or package:Class of an installed package"
+        )
     imported(INSTALLED[plain].grid.make)
     return INSTALLED[plain]
 

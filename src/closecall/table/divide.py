@@ -12,6 +12,7 @@ from sklearn.model_selection import StratifiedGroupKFold
 
 from closecall._names import Array
 from closecall.paired import FEWEST, Units, apart
+from closecall.report.text import counted
 from closecall.table.read.columns import columns_of, numbers, suggestion, texts
 from closecall.table.read.dataset import DataError
 from closecall.table.read.sheet import Sheet
@@ -118,10 +119,9 @@ class Order:
         starts = _starts(self.values[order])
         edges = [edge for edge in _edges(starts, len(order), splits) if (starts < edge).any()]
         if len(edges) <= splits:
-            raise DataError(
-                f"--time: {len(order)} rows with {len(starts) + 1} different times are too few for {splits} splits by "
-                f"time; give {f'--splits {len(edges) - 1}' if len(edges) > 2 else 'rows of more times'}"
-            )
+            times = counted(len(starts) + 1, "different time")
+            advice = f"use --splits {len(edges) - 1}" if len(edges) > 2 else "add rows with other times"
+            raise DataError(f"--time: {len(order)} rows with {times} are too few for {splits} splits by time; {advice}")
         known, found = len(np.unique(codes)), list[Parts]()
         for first, last in pairwise(edges):
             (cut,) = _nearest(starts[starts < first], np.array([2 * first // 3]))

@@ -21,7 +21,7 @@ import numpy as np
 from closecall import CloseKClassifier, load_model
 from closecall.table.model import TableModel
 from closecall.table.read.dataset import DataError
-from closecall.table.read.parquet import BATCH, stream_parquet
+from closecall.table.read.files import stream_parquet
 from closecall.table.table import read, stream
 from gate import fuzz_skops
 from gate.fuzz import CORPUS, Change, mutate
@@ -96,7 +96,7 @@ def _parquet() -> dict[str, bytes]:
 
 def read_columns(data: bytes) -> None:
     path = _written("t.parquet", data)
-    (frame,) = stream_parquet(path, BATCH, 1 << 28, whole=True)
+    (frame,) = stream_parquet(path, 1 << 16, 1 << 28, whole=True)
     if "target" in frame.columns:
         from_frame(frame, "target", name="t", source="file", version="")
 

@@ -22,8 +22,8 @@ pytest.importorskip("pyarrow", reason="install closecall[bench]")
 
 from closecall import CloseKClassifier, load_model
 from closecall._arrays import ArchiveError, read_arrays
-from closecall.table.read import parquet
 from closecall.table.read.dataset import DataError
+from closecall.table.read.files import stream_parquet
 from gate.hostile_files import ATTACKS, forge, npy
 from reproduction.protocol import load_dataset, sources
 from reproduction.protocol.files import read_bytes
@@ -85,9 +85,9 @@ def test_bombs_are_refused_before_they_unpack(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match=f"more than the {MAX_RECORD} bytes"):
         unpack(bomb)
     with pytest.raises(DataError, match="bytes allowed when unpacked"):
-        list(parquet.stream_parquet(tmp_path / "bomb.parquet", parquet.BATCH, 1 << 26, whole=True))
+        list(stream_parquet(tmp_path / "bomb.parquet", 1 << 16, 1 << 26, whole=True))
     with pytest.raises(DataError, match="bytes allowed when unpacked"):
-        list(parquet.stream_parquet(tmp_path / "bomb.parquet", 500, 1 << 26))
+        list(stream_parquet(tmp_path / "bomb.parquet", 500, 1 << 26))
     with pytest.raises(DataError, match="bytes allowed when unpacked"):
         read_bytes(tmp_path / "bomb.csv.gz", 1 << 20)
     assert max(sizes) < 1 << 17

@@ -1,45 +1,36 @@
 """Splits by groups and by time: models, searches and calibration never see the group or the time of a test row."""
 
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("typer", reason="install closecall[bench]")
-pytest.importorskip("pandas", reason="install closecall[bench]")
-
-from scipy.optimize import minimize
-from scipy.special import expit
+from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
 
-from closecall import cli
+from closecall import compare
 from closecall.linear.search import ALPHAS
-from closecall.table.compare import ComparePlan, Split, diagnosis_of, run_splits
-from closecall.table.comparison import TableComparison
-from closecall.table.conclude import Result, clearly_learns, conclude
+from closecall.table.compare import Split
+from closecall.table.conclude import Result, clearly_learns
 from closecall.table.contenders import MAJORITY, Entry
 from closecall.table.content import close_calls
 from closecall.table.divide import Order
-from closecall.table.estimate import why_none
 from closecall.table.measure import METRICS
 from closecall.table.model import TableModel
 from closecall.table.read.dataset import DataError
 from closecall.table.report import _lead
 from closecall.table.table import read
-from closecall.table.train import _pairs, train
+from closecall.table.train import _pairs, train, why_none
 from closecall.table.tuning import How, SplitData, judged as judged_as
-from tests.table.helpers import Run
-from tests.table.test_compare import LINEAR, QUICK, by_method
+from tests.table.helpers import LINEAR, QUICK, Run, platt, written
 from tests.table.test_keep import judged
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_time_is_on_two_sides(seed: int) -> None:
+def test_no_time_is_in_two_parts(seed: int) -> None:
     """With few distinct times, nearly every possible cut lies between rows of the same day."""
     rng = np.random.default_rng(seed)
     rows, splits = int(rng.integers(60, 200)), int(rng.integers(2, 5))
@@ -59,7 +50,7 @@ def test_no_time_is_on_two_sides(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_group_is_on_two_sides(seed: int) -> None:
+def test_no_group_is_in_two_parts(seed: int) -> None:
     rng = np.random.default_rng(seed)
     values, codes = rng.integers(0, 30, 200), rng.integers(0, 2, 200)
     order = Order("groups", values)
@@ -85,7 +76,7 @@ def test_few_groups_are_divided_in_different_ways_or_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["groups", "time"])
-def test_rows_that_depend_on_each_other_prove_less(kind: str) -> None:
+def test_dependent_rows_are_weaker_evidence(kind: str) -> None:
     """Noise shared by all rows of a group or a period is no evidence that a model learns anything."""
     found = {"rows": 0, kind: 0}
     for seed in range(60):
@@ -102,31 +93,28 @@ def test_rows_that_depend_on_each_other_prove_less(kind: str) -> None:
     assert found[kind] <= 7
 
 
-def test_too_few_times_are_said_with_what_would_do(run: Run) -> None:
+def test_too_few_times_are_reported_with_advice(run: Run) -> None:
     rng = np.random.default_rng(0)
     rows = [f"{rng.standard_normal():.3f},{2000 + row % 8},{'ab'[row % 3 > 0]}" for row in range(160)]
-    Path("t.csv").write_text("x,year,class\n" + "\n".join(rows) + "\n")
-    assert run("compare", "t.csv", "--time", "year", "--only", "logistic_regression", "--no-report") == cli.BAD_REQUEST
-    assert "8 different times are too few for 10 splits by time; give --splits 4" in run.err
-    assert run("compare", "t.csv", "--time", "year", *LINEAR) == 0, run.err
-    with pytest.raises(DataError, match="rows of more times"):
+    words = "8 different times are too few for 10 splits by time; use --splits 4"
+    run.refused(words, "compare", written(rows, "x,year,class"), "--time", "year", *LINEAR, "--splits", 10)
+    run.compare("t.csv", "--time", "year", *LINEAR)
+    with pytest.raises(DataError, match="1 different time are too few for 2 splits by time; add rows with other times"):
         Order("time", np.ones(40)).divisions(np.arange(40) % 2, 2, 0)
 
 
-def test_a_class_that_comes_last_is_no_reason_to_shuffle(run: Run) -> None:
+def test_a_class_that_appears_late_is_an_error(run: Run) -> None:
     """If a class occurs only at the end, there are no folds by time, and random folds would look ahead."""
     rng = np.random.default_rng(1)
-    labels = ["a", "b"] * 20 + ["c"] * 5
-    rows = [f"{rng.standard_normal():.3f},{2000 + row},{label}" for row, label in enumerate(labels)]
-    Path("t.csv").write_text("x,when,class\n" + "\n".join(rows[:40] + [f"1.5,2100,{'c'}"] * 5) + "\n")
+    rows = [f"{x:.3f},{2000 + row},{'ab'[row % 2]}" for row, x in enumerate(rng.standard_normal(40))]
+    table = written([*rows, *["1.5,2100,c"] * 5], "x,when,class")
     for model in ("logistic_regression", "close_k"):
-        code = run("fit", "t.csv", "--out", "m", "--time", "when", "--splits", 0, "--model", model)
-        assert code == cli.BAD_REQUEST
-        assert "merge or drop the classes that appear late" in run.err
+        words = "merge or drop the classes that appear late"
+        run.refused(words, "fit", table, "--out", "m", "--time", "when", "--splits", 0, "--model", model)
 
 
 @pytest.mark.parametrize("name", ["logistic_regression", "linear_svc", "close_k", "atk"])
-def test_calibration_learns_from_earlier_rows_only(name: str, tmp_path: Path) -> None:
+def test_calibration_learns_from_earlier_rows_only(run: Run, name: str) -> None:
     """Each sigmoid matches SciPy's fit to the scores that models of earlier days give to later rows."""
     rng = np.random.default_rng(3)
     days = np.sort(rng.integers(0, 30, 150))
@@ -137,9 +125,7 @@ def test_calibration_learns_from_earlier_rows_only(name: str, tmp_path: Path) ->
         for row, day, label in zip(X, days, y, strict=True)
     ]
     shuffled = [lines[place] for place in rng.permutation(150)]
-    path = tmp_path / "t.csv"
-    path.write_text("x0,x1,x2,when,class\n" + "\n".join(shuffled) + "\n")
-    order, table = Order.of(read(str(path)), time="when")
+    order, table = Order.of(read(written(shuffled, "x0,x1,x2,when,class")), time="when")
     model = TableModel.fit(table, name, order=order)
     Z, labels, times = model.recipe.matrix(table.frame), table.labels.astype(str), order.values
     cuts = np.unique(times)
@@ -151,28 +137,15 @@ def test_calibration_learns_from_earlier_rows_only(name: str, tmp_path: Path) ->
     for first, last in pairwise(edges):
         learn, tried = rank[:first], rank[first:last]
         assert times[learn].max() < times[tried].min()
-        plain = fixed(model.classifier).fit(Z[learn], labels[learn])
-        scores[tried] = plain.decision_function(Z[tried])
+        fitted = model.classifier
+        fixed = judged(fitted) if hasattr(fitted, "best_params_") else clone(fitted).set_params(calibration=None)
+        scores[tried] = fixed.fit(Z[learn], labels[learn]).decision_function(Z[tried])
     seen = np.isfinite(scores)
-    positive = labels[seen] == "b"
-    target = np.where(positive, (positive.sum() + 1) / (positive.sum() + 2), 1 / ((~positive).sum() + 2))
-
-    def platt(pair: Any) -> float:
-        p = np.clip(expit(pair[0] * scores[seen] + pair[1]), 1e-12, 1 - 1e-12)
-        return float(-(target * np.log(p) + (1 - target) * np.log(1 - p)).sum())
-
-    expected = minimize(platt, [0.5, 0.0], method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-10}).x
+    expected = platt(scores[seen], labels[seen] == "b")
     np.testing.assert_allclose(model.classifier.calibrators_[0], expected, rtol=0.03, atol=0.03)
 
 
-def fixed(model: Any) -> Any:
-    """Return a classifier with the chosen setting and without calibration."""
-    if hasattr(model, "best_params_"):
-        return judged(model)
-    return type(model)(**{**model.get_params(), "calibration": None})
-
-
-def test_what_has_scores_only_is_tuned_by_auc_too() -> None:
+def test_a_model_without_probabilities_is_tuned_by_auc() -> None:
     """With a scorer that needs probabilities, GridSearchCV scores every setting as NaN and returns the first."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 4))
@@ -185,7 +158,7 @@ def test_what_has_scores_only_is_tuned_by_auc_too() -> None:
     assert train("linear_svc", X, y, How(metric="auc")).alpha == pytest.approx(1 / search.best_params_["C"])
 
 
-def test_auc_ranks_what_is_nearly_impossible() -> None:
+def test_auc_ranks_tiny_probabilities() -> None:
     """Naive Bayes on many columns gives probabilities such as 1e-30, which must still be ranked."""
     rng = np.random.default_rng(8)
     y = np.arange(90) % 3
@@ -200,14 +173,12 @@ def test_auc_ranks_what_is_nearly_impossible() -> None:
     assert found == pytest.approx(expected, abs=1e-12)
 
 
-def played(order_by: dict[str, str], target: str = "class") -> tuple[Any, list[Any], Order]:
-    """Return a small table with groups and times, and the results of close-k and the plain model on two splits."""
+def played(target: str = "class", **order_by: str) -> Any:
+    """Compare close-k with the plain model on two splits of a small table with groups and times."""
     rng = np.random.default_rng(2)
     rows = [f"{row % 2 + rng.standard_normal():.3f},{row % 20},{row}.5,{'ab'[row % 2]}" for row in range(80)]
-    Path("t.csv").write_text(f"x,g,when,{target}\n" + "\n".join(rows) + "\n")
-    order, table = Order.of(read("t.csv", target), **order_by)
-    plan = ComparePlan(splits=2, only=("logistic_regression",))
-    return table, list(run_splits(table, plan, order)), order
+    table = written(rows, f"x,g,when,{target}")
+    return compare(table, target, splits=2, only=("logistic_regression",), jobs=1, **order_by)
 
 
 @pytest.mark.parametrize(
@@ -218,53 +189,40 @@ def played(order_by: dict[str, str], target: str = "class") -> tuple[Any, list[A
         ({"groups": "g"}, "with every group on one side, 2 times"),
     ],
 )
-def test_the_page_says_how_rows_were_divided(run: Run, order_by: dict[str, str], words: str) -> None:
-    table, splits, order = played(order_by)
-    found = conclude(table, splits, ComparePlan(splits=2, only=("logistic_regression",)))
-    assert words in _lead(TableComparison(table, found, diagnosis_of(table), splits, (), (), order))
+def test_the_page_states_how_rows_were_divided(run: Run, order_by: dict[str, str], words: str) -> None:
+    assert words in _lead(played(**order_by))
 
 
-def test_ranks_do_not_hang_on_rounding(run: Run) -> None:
+def test_ranks_do_not_depend_on_rounding(run: Run) -> None:
     """Among equal methods the plain model ranks first, and no gain is a negative zero."""
     rows = [f"{row % 2}.{row % 7},{'ab'[row % 2]}" for row in range(60)]
-    Path("t.csv").write_text("x,lead\n" + "\n".join(rows) + "\n")
-    assert run("compare", "t.csv", *QUICK, "--only", "logistic_regression,k_nn") == 0
-    assert next(iter(by_method(run))) == "logistic_regression"
+    found = run.compare(written(rows, "x,lead"), *QUICK, "--only", "logistic_regression,k_nn")
+    assert next(iter(found)) == "logistic_regression"
     assert "-0.0" not in run.records()[-1]["reason"]
 
 
 @pytest.mark.parametrize("target", ["lead", "row", "prediction", "class"])
-def test_a_target_may_be_called_as_the_page_calls_its_columns(run: Run, target: str) -> None:
-    table, splits, _ = played({}, target)
-    header, rows = close_calls(table, splits, ("a", "b"))
+def test_a_target_may_have_the_name_of_a_column_of_the_page(run: Run, target: str) -> None:
+    found = played(target)
+    header, rows = close_calls(found.table, found.splits, ("a", "b"))
     assert header[:4] == ("row", target, "prediction", "lead")
     assert set(header[4:]) == {"x", "g", "when"}
     for row, label, said, lead, *_ in rows:
-        assert table.labels[int(row) - 1] == label
+        assert found.table.labels[int(row) - 1] == label
         assert said.partition(" ")[0] in ("a", "b")
         assert float(lead) >= 0
 
 
-def test_missing_values_are_no_kind_of_number(run: Run) -> None:
-    rng = np.random.default_rng(5)
-    rows = [f"{['', '3', '4', '5'][row % 4]},{rng.standard_normal():.3f},{'ab'[row % 2]}" for row in range(80)]
-    Path("t.csv").write_text("stars,x,class\n" + "\n".join(rows) + "\n")
-    assert run("compare", "t.csv", *LINEAR) == 0
-    hints = [record["text"] for record in run.records() if record["kind"] == "hint"]
-    assert any("'stars' has 3 different whole numbers (3 to 5)" in hint for hint in hints), hints
-
-
-def test_fit_says_why_there_is_no_estimate(run: Run) -> None:
+def test_fit_states_why_there_is_no_estimate(run: Run) -> None:
     rows = [f"{row}.5,{row % 3},{'a' if row < 9 else 'b'}" for row in range(12)]
-    Path("t.csv").write_text("x,z,class\n" + "\n".join(rows) + "\n")
-    assert run("fit", "t.csv", "--out", "m") == 0
+    run.fit(written(rows, "x,z,class"), "--splits", 5)
     assert "no estimate: the class 'b' has 3 rows, and 4 are needed" in run.err
-    assert run("fit", "t.csv", "--out", "m", "--splits", 0) == 0
+    run.fit("t.csv")
     assert "estimate" not in run.err
 
 
 @pytest.mark.parametrize("factor", [1e300, 1e-300])
-def test_numbers_of_any_size_are_the_numbers_that_they_are(run: Run, factor: float) -> None:
+def test_huge_and_tiny_numbers(run: Run, factor: float) -> None:
     """Squares of such numbers overflow or underflow; the result must equal that of the same table in another unit."""
     rng = np.random.default_rng(6)
     x, labels = rng.normal(size=(60, 2)) + (np.arange(60) % 2)[:, None], np.arange(60) % 2
@@ -274,21 +232,8 @@ def test_numbers_of_any_size_are_the_numbers_that_they_are(run: Run, factor: flo
             f"{a!r},{'' if row % 9 == 0 else repr(b)},{'ab'[label]}"
             for row, ((a, b), label) in enumerate(zip((x * unit).tolist(), labels, strict=True))
         ]
-        Path("t.csv").write_text("x,z,class\n" + "\n".join(rows) + "\n")
-        assert run("compare", "t.csv", *LINEAR) == 0, run.err
+        values = run.compare(written(rows, "x,z,class"), *LINEAR)["logistic_regression"]["values"]
         assert "Warning" not in run.err
-        values = by_method(run)["logistic_regression"]["values"]
-        assert run("fit", "t.csv", "--out", "m", "--model", "logistic_regression", "--splits", 0) == 0, run.err
-        assert run("predict", "m", "t.csv", "--json") == 0, run.err
-        found.append((values, [record.get("prediction") for record in run.records()]))
+        run.fit("t.csv", "--model", "logistic_regression")
+        found.append((values, [row["prediction"] for row in run.predict("t.csv")]))
     assert found[0] == found[1]
-
-
-def test_a_renamed_column_is_found_whatever_its_case_and_accents(run: Run) -> None:
-    rows = [f"{row % 2}.{row % 7},{row % 3},{'ab'[row % 2]}" for row in range(40)]
-    Path("t.csv").write_text("Größe,b,class\n" + "\n".join(rows) + "\n")
-    assert run("fit", "t.csv", "--out", "m", "--model", "logistic", "--splits", 0) == 0
-    for other in ("grosse", "GRÖSSE", "Groesse", "größe "):
-        Path("n.csv").write_text(f"{other},b\n1.5,2\n")
-        assert run("predict", "m", "n.csv") == cli.BAD_REQUEST
-        assert f"rename {other!r} to 'Größe'" in run.err

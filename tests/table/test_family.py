@@ -1,24 +1,18 @@
 """Families of aggregates in ``compare`` and ``fit`` on the command line, checked against a plain loop."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-pytest.importorskip("typer", reason="install closecall[bench]")
-pytest.importorskip("pandas", reason="install closecall[bench]")
-
-from closecall import AggregateLossClassifier, cli
+from closecall import AggregateLossClassifier
 from closecall.aggregates import AGGREGATES, spectrum
 from closecall.families import FAMILIES
 from closecall.table.compare import ComparePlan, run_splits
 from closecall.table.divide import Order
 from closecall.table.model import TableModel
 from closecall.table.table import read
-from tests.table.helpers import Run
-from tests.table.test_commands import plants
-from tests.table.test_compare import QUICK, by_method, clouds, written
+from tests.table.helpers import QUICK, Run, clouds, plants, written
 
 OWN = "my_spectrum"
 
@@ -30,24 +24,15 @@ def own() -> Iterator[None]:
     del AGGREGATES[OWN]
 
 
-def test_every_family_takes_part_when_asked(run: Run) -> None:
+def test_every_family_takes_part_on_request(run: Run) -> None:
     asked = [word for name in FAMILIES for word in ("--with", name)]
-    assert run("compare", written(clouds(60)), *QUICK, "--only", "human(0.4,0.3),logistic_regression", *asked) == 0
-    found = by_method(run)
+    found = run.compare(written(clouds(60)), *QUICK, "--only", "human(0.4,0.3),logistic_regression", *asked)
     assert set(found) == {"human(0.4,0.3)", "logistic_regression", "close_k", "majority", *FAMILIES}
     for name, family in FAMILIES.items():
         assert found[name]["label"] == family.label
         assert found[name]["setting"].partition(", alpha=")[0] in family.grid
         assert found[name]["accuracy"] > 0.7
     assert found["human(0.4,0.3)"]["setting"].startswith("human(0.4,0.3), alpha=")
-
-
-def test_a_member_that_is_none_is_refused_before_the_table_is_read(run: Run) -> None:
-    for name, message in (("tilted(x)", "not a member of its family"), ("nobody(2)", "not a family of aggregates")):
-        assert run("compare", "absent.csv", *QUICK, "--with", name) == cli.BAD_REQUEST
-        assert message in run.err
-    assert run("fit", "absent.csv", "--out", "m", "--model", "tilted(nan)") == cli.BAD_REQUEST
-    assert "t=nan must be a finite number" in run.err
 
 
 #: A dozen settings for each family; the first of the best wins.
@@ -91,33 +76,30 @@ def model(member: str, alpha: float) -> AggregateLossClassifier:
 
 
 @pytest.mark.usefixtures("own")
-def test_a_spectrum_of_ones_own_is_compared_and_fitted(run: Run) -> None:
+def test_a_new_aggregate_is_compared_and_fitted(run: Run) -> None:
     """An aggregate that is added to the list takes part; this one is the average of the larger half of the losses."""
     name = written(clouds(60))
-    assert run("compare", name, *QUICK, "--only", OWN) == 0
-    assert by_method(run)[OWN]["label"] == "my spectrum"
-    assert run("fit", name, "--out", "m", "--model", OWN, "--splits", 0) == 0
+    assert run.compare(name, *QUICK, "--only", OWN)[OWN]["label"] == "my spectrum"
+    run.fit(name, "--model", OWN)
     assert TableModel.load("m").classifier.aggregate == OWN
     assert "chosen: " in run.err
 
 
-def test_a_member_is_fitted_kept_and_used(run: Run) -> None:
+def test_a_member_is_fitted_saved_and_applied(run: Run) -> None:
     table, name = written(clouds(80)), "tilted(-2)"
-    assert run("fit", table, "--out", "m", "--model", name, "--splits", 2, "--json") == 0
+    run.fit(table, "--model", name, "--splits", 2, "--json")
     (record,) = run.records()
     assert record["classifier"] == name
     assert record["aggregate"] in (name, "average")
-    kept = TableModel.load("m").classifier
-    assert kept.aggregate == name
-    assert run("predict", "m", table) == 0
-    assert run.out.count("\n") == 81
+    assert TableModel.load("m").classifier.aggregate == name
+    assert len(run.predict(table)) == 80
 
 
-def test_a_family_is_fitted_in_the_form_asked_for(run: Run) -> None:
-    Path("plants.csv").write_text(plants(60))
-    for form in ("ovr", "top_two"):
-        assert run("fit", "plants.csv", "--out", "m", "--model", "tilted", "--splits", 0, "--multiclass", form) == 0
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_models_are_fitted_in_the_requested_form(run: Run) -> None:
+    for model, form in (("close-k", "softmax"), ("close-k", "top_two"), ("tilted", "ovr"), ("tilted", "top_two")):
+        run.fit(plants(60), "--model", model, "--multiclass", form)
         kept = TableModel.load("m").classifier
         assert kept.multiclass == form
-        tried = zip(kept.cv_results_["param_aggregate"], kept.cv_results_["param_alpha"], strict=True)
-        assert {pair for pair in tried if pair[0] != "average"} == set(SETTINGS["tilted"])
+    tried = zip(kept.cv_results_["param_aggregate"], kept.cv_results_["param_alpha"], strict=True)
+    assert {pair for pair in tried if pair[0] != "average"} == set(SETTINGS["tilted"])

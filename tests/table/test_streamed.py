@@ -1,6 +1,5 @@
 """``fit`` and ``predict`` of Parquet files in passes: the model of the table in memory, and errors that say why."""
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +9,13 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="needs the extra bench")
 pq = pytest.importorskip("pyarrow.parquet", reason="needs the extra bench")
 
+from closecall.cli import streams  # noqa: E402
 from closecall.cluster import ParquetSource  # noqa: E402
 from closecall.table import streamed  # noqa: E402
 from closecall.table.model import TableModel  # noqa: E402
 from closecall.table.table import read  # noqa: E402
 from closecall.table.tuning import How  # noqa: E402
 from tests.table.helpers import Run  # noqa: E402
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    monkeypatch.chdir(tmp_path)
-    return Run(monkeypatch, capsys)
 
 
 def columns(seed: int, rows: int) -> dict[str, Any]:
@@ -52,7 +46,7 @@ def test_files_give_the_model_of_the_table_in_memory(run: Run, tmp_path: Path) -
     table = columns(0, 400)
     write(tmp_path / "data", table, [90, 90, 260])
     pq.write_table(pa.table(table), tmp_path / "whole.parquet")
-    assert run("fit", "data", "--out", "m", "--target", "label") == 0, run.err
+    run.fit("data", "--target", "label")
     assert "'id' is left out" in run.err
     assert "'same' is left out" in run.err
     assert "rows without a value in 'label' are left out" in run.err
@@ -72,14 +66,12 @@ def test_files_give_the_model_of_the_table_in_memory(run: Run, tmp_path: Path) -
 def test_predictions_of_several_files_are_those_of_each(run: Run, tmp_path: Path) -> None:
     table = columns(1, 300)
     write(tmp_path / "data", table, [120])
-    assert run("fit", *sorted((tmp_path / "data").iterdir()), "--out", "m", "--model", "logistic", "--json") == 0, (
-        run.err
-    )
+    files = sorted((tmp_path / "data").iterdir())
+    assert run("fit", *files, "--out", "m", "--model", "logistic", "--json") == 0, run.err
     *passes, record = run.records()
     assert [each["kind"] for each in passes] == ["pass"] * record["passes"]
     assert all(each["rows"] == record["rows"] for each in passes[1:])
-    assert run("predict", "m", "data", "--out", "p.csv") == 0, run.err
-    rows = list(csv.DictReader(Path("p.csv").read_text().splitlines()))
+    rows = run.predict("data")
     expected = TableModel.load("m").predict(read(str(tmp_path / "data" / "0.parquet"), "label").frame)[0].tolist()
     assert [row["row"] for row in rows] == [str(number) for number in range(1, 301)]
     known = [row["prediction"] for row, label in zip(rows[:120], table["label"][:120], strict=True) if label]
@@ -87,7 +79,7 @@ def test_predictions_of_several_files_are_those_of_each(run: Run, tmp_path: Path
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_passes_end_where_memory_does(tmp_path: Path, classes: int) -> None:
+def test_rows_that_do_not_fit_in_memory_are_read_in_passes(tmp_path: Path, classes: int) -> None:
     """With too many rows to gather, logistic regression in passes agrees with the fit in memory."""
     table = columns(2, 600)
     if classes == 3:
@@ -109,16 +101,17 @@ def test_labels_that_are_numbers_are_classes_by_their_text() -> None:
     assert streamed.classes_of({1.0: 1, 2.5: 1, float("nan"): 3}, "y")[1] == {"1": 1, "2.5": 1}
 
 
-def test_what_cannot_be_fitted_says_what_to_do(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_fits_in_passes(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("closecall.cluster.dask_source.FIRST_SIGN", 0.3)
     table = columns(3, 100)
     write(tmp_path / "data", table, [50])
     (tmp_path / "empty").mkdir()
-    words = {**table, "town": ["x", "y"] * 50}
-    pq.write_table(pa.table(words), tmp_path / "words.parquet")
-    other = {name: values for name, values in table.items() if name != "b"}
-    pq.write_table(pa.table(other), tmp_path / "other.parquet")
-    pq.write_table(pa.table({"a": [1.0, 2.0], "label": ["x", "x"]}), tmp_path / "one.parquet")
+    others = {
+        "words": {**table, "town": ["x", "y"] * 50}, "one": {"a": [1.0, 2.0], "label": ["x", "x"]},
+        "other": {name: values for name, values in table.items() if name != "b"},
+    }  # fmt: skip
+    for name, values in others.items():
+        pq.write_table(pa.table(values), tmp_path / f"{name}.parquet")
     (tmp_path / "t.csv").write_text("a,label\n1,x\n")
     for code, message, *arguments in (
         (3, "the folder has none", "empty"),
@@ -145,9 +138,7 @@ def test_a_table_beyond_the_budget_is_fitted_in_passes(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pq.write_table(pa.table(columns(4, 200)), tmp_path / "t.parquet")
-    monkeypatch.setattr(streamed, "LIMIT", 32 * 200 * 7 - 1)
-    assert run("fit", "t.parquet", "--out", "m", "--model", "logistic") == 0, run.err
-    assert "pass 1 (columns)" in run.err
-    monkeypatch.setattr(streamed, "LIMIT", 32 * 200 * 7)
-    assert run("fit", "t.parquet", "--out", "m", "--model", "logistic", "--splits", 0) == 0, run.err
-    assert "pass 1" not in run.err
+    for limit, passes in ((32 * 200 * 7 - 1, True), (32 * 200 * 7, False)):
+        monkeypatch.setattr(streams, "LIMIT", limit)
+        run.fit("t.parquet", "--model", "logistic")
+        assert ("pass 1 (columns)" in run.err) == passes

@@ -18,8 +18,6 @@ from closecall import _signals
 from closecall._signals import KEPT, RunError, going_on
 
 COMPLETE, FAILED, INCOMPLETE, BAD_REQUEST = 0, 1, _signals.INCOMPLETE, _signals.BAD_REQUEST
-#: typer turns Ctrl-C into this exit code.
-_INTERRUPTED = 130
 UNEXPECTED = "unexpected error; please report it (CLOSECALL_TRACEBACK=1 shows where it occurred)"
 #: Errors that mean that the disk, a quota or a limit of the process is exhausted.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -63,12 +61,4 @@ def explain(error: BaseException) -> tuple[str, int]:
 
 def _is_full(error: BaseException | None) -> bool:
     """Return whether an error was caused by a full disk."""
-    full = isinstance(error, OSError) and error.errno in _FULL
-    return full or (error is not None and _is_full(error.__cause__))
-
-
-def finish(code: object) -> int:
-    """Return the exit code of an application; raise ``KeyboardInterrupt`` if it is typer's code for Ctrl-C."""
-    if code == _INTERRUPTED:
-        raise KeyboardInterrupt
-    return code if isinstance(code, int) else 0
+    return error is not None and (getattr(error, "errno", None) in _FULL or _is_full(error.__cause__))

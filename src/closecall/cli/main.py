@@ -17,6 +17,8 @@ from .console import err, plain
 
 #: Commands that reproduce the paper, which are available only in a clone of the project.
 REPRODUCTION = ("reproduce", "report", "status", "export", "import", "publish")
+#: typer turns Ctrl-C into this exit code.
+INTERRUPTED = 130
 app = typer.Typer(
     help="Train classifiers on the close calls of your own table.",
     epilog=f"A clone of the project also has the commands that reproduce the paper: {', '.join(REPRODUCTION)}.",
@@ -66,7 +68,9 @@ def main() -> None:
     with stoppable():
         try:
             arguments = sys.argv[1:] or ["--help"]
-            code = exits.finish(command_of(arguments)(arguments, standalone_mode=False))
+            code = command_of(arguments)(arguments, standalone_mode=False) or 0
+            if code == INTERRUPTED:
+                raise KeyboardInterrupt
             sys.stdout.flush()  # a closed pipe raises an error here, where it is handled
         except BaseException as error:
             message, code = exits.explain(error)

@@ -53,12 +53,11 @@ def fit(
     """Fit preprocessing and a classifier to a table, estimate how well they predict, and save both in one file."""
     from closecall.table.deploy import check_onnx, write_onnx
     from closecall.table.divide import Order
-    from closecall.table.estimate import chosen_words, estimate, estimate_words, why_none
     from closecall.table.keep import options_for
     from closecall.table.measure import METRICS
     from closecall.table.model import TableModel
     from closecall.table.table import check_classes, read
-    from closecall.table.train import check_model
+    from closecall.table.train import check_model, chosen_words, estimate, estimate_words, why_none
     from closecall.table.tuning import How
 
     # Wrong arguments are reported before a large table is read.
@@ -78,16 +77,15 @@ def fit(
     table = replace(table, notes=(*table.notes, *fitted.recipe.notes(table.frame)))
     fitted.save(str(output))
     if onnx:
-        write_onnx(fitted, onnx)
+        write_onnx(fitted, str(onnx))
     tried = estimate(table, model, how, order, splits, seed)
     why = chosen_words(fitted.classifier, model, METRICS[how.metric])
     if as_json:
         say(_record(fitted, output, model, why, tried, table))
         return
     print_facts(table, err)
-    for line in (estimate_words(tried) if tried else why_none(table, splits, order), why):
-        if line:
-            err.print(plain(line), soft_wrap=True)
+    for line in filter(None, (estimate_words(tried) if tried else why_none(table, splits, order), why)):
+        err.print(plain(line), soft_wrap=True)
     if not fitted.linear and output.is_file() and (options := options_for(output)):
         err.print(plain(f"note: predict and explain need {options}"), style="yellow", soft_wrap=True)
     several = len(fitted.classifier.classes_) > 2
@@ -101,8 +99,8 @@ def fit(
 
 
 def _record(fitted: Any, output: Path, model: str, why: str, tried: Any, table: Any) -> dict[str, Any]:
-    from closecall.table.estimate import estimate_record
     from closecall.table.report import facts_of
+    from closecall.table.train import estimate_record
 
     found = fitted.classifier
     record = {
@@ -141,9 +139,6 @@ def predict(
         with opened(output) as file:
             frames = (frame for each in tables_of(data) for frame in stream(each, chunk, reading))
             for number, frame in enumerate(frames):
-                notes = loaded.check([str(name) for name in frame.columns], copy or [])
-                _check_copied(copy or [], [str(name) for name in frame.columns])
-                tally.notes = tuple(dict.fromkeys((*tally.notes, *notes)))  # the files may have different columns
                 header, rows = tally.take(loaded, frame, copy or [])
                 if as_json and output == "-":
                     for row in rows:
@@ -175,24 +170,13 @@ def _loaded(model: str, data: list[str], trust: list[str] | None) -> Any:
     return TableModel.load(model, trust or ())
 
 
-def _check_copied(copied: list[str], names: list[str]) -> None:
-    from closecall.table.read.columns import quoted
-
-    missing = [name for name in copied if name not in names]
-    if missing:
-        raise ValueError(f"--copy {missing[0]!r}: the data has no such column; its columns are {quoted(names)}")
-    clash = [name for name in copied if name in ("row", "prediction", "score")]
-    if clash:
-        raise ValueError(f"--copy {clash[0]!r}: the output already has a column of that name; rename yours")
-
-
 class _Tally:
     """Totals collected over a stream of predictions."""
 
     def __init__(self, probabilities: bool) -> None:
         self.probabilities = probabilities
         self.rows = self.labelled = self.right = self.comparable = self.known = 0
-        self.notes: tuple[str, ...] = ()
+        self.notes: dict[str, None] = {}
         self.strange: Counter[str] = Counter()
         self.predicted: Counter[str] = Counter()
 
@@ -203,19 +187,31 @@ class _Tally:
     @property
     def learnt(self) -> float:
         """The estimated share of labelled rows that were used in training."""
-        return self.known / self.comparable if self.comparable else 0.0
+        return self.known / max(self.comparable, 1)
 
     def take(self, model: Any, frame: Any, copied: list[str]) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
         """Return the header and the prediction rows for one piece of the data; update the totals."""
-        from closecall.table.read.columns import texts
+        from closecall.table.read.columns import quoted, texts
 
+        names = [str(name) for name in frame.columns]
+        self.notes |= dict.fromkeys(model.check(names, copied))  # the files may have different columns
+        for name in copied:
+            if name not in names:
+                raise ValueError(f"--copy {name!r}: the data has no such column; its columns are {quoted(names)}")
+            if name in ("row", "prediction", "score"):
+                raise ValueError(f"--copy {name!r}: the output already has a column of that name; rename yours")
         strange: Counter[str] = Counter()
         labels, scores = model.predict(frame, strange)
         model.check_numbers(frame, strange)
         self.strange += strange
         self.predicted.update(labels.tolist())
         if model.target in frame.columns:
-            self._judge(model, frame, texts(frame[model.target]), labels)
+            truth = texts(frame[model.target])
+            known = truth.notna().to_numpy()
+            self.labelled += int(known.sum())
+            self.right += int((truth.to_numpy(dtype=object) == labels.astype(object)).sum())
+            comparable, seen = model.learnt_from(frame[known], truth[known].to_numpy(dtype=str))
+            self.comparable, self.known = self.comparable + comparable, self.known + seen
         begin = self.rows + 1
         self.rows += len(frame)
         columns = [texts(frame[name]).fillna("").tolist() for name in copied]
@@ -225,13 +221,6 @@ class _Tally:
             header += [f"p({name})" for name in model.classifier.classes_]
             columns += model.probabilities(frame).T.tolist()
         return header, zip(range(begin, begin + len(frame)), *columns, strict=True)
-
-    def _judge(self, model: Any, frame: Any, truth: Any, labels: Any) -> None:
-        known = truth.notna().to_numpy()
-        self.labelled += int(known.sum())
-        self.right += int((truth.to_numpy(dtype=object) == labels.astype(object)).sum())
-        comparable, seen = model.learnt_from(frame[known], truth[known].to_numpy(dtype=str))
-        self.comparable, self.known = self.comparable + comparable, self.known + seen
 
     def all_notes(self) -> list[str]:
         """Return notes on unexpected columns and values, and on rows used in training."""
@@ -271,10 +260,6 @@ def explain(
         for record in ({"kind": "prediction", "row": row, **head}, *({"kind": "pull", **each} for each in pulls)):
             say(record)
         return
-    _print_explained(row, head, pulls)
-
-
-def _print_explained(row: int, head: dict[str, Any], pulls: list[dict[str, Any]]) -> None:
     chance = "" if head["probability"] is None else f", probability {head['probability']:.1%}"
     out.print(plain(f"row {row}: {head['prediction']}{chance} (rather than {head['against']})"), style="bold")
     header = ("column", "value", "usual", "pull", "per unit", "flips at")
@@ -284,14 +269,10 @@ def _print_explained(row: int, head: dict[str, Any], pulls: list[dict[str, Any]]
         for each in pulls
     ]  # fmt: skip
     print_grid(header, rows, left=(0, 1, 2))
-    if not head["adds_up"]:
-        out.print(
-            f"A typical row has the score {head['start']:+.3f}, and this row has {head['score']:+.3f}; a score above 0 "
-            f"means {plain(head['prediction'])}. A pull is the amount by which the score would drop if the "
-            "column had its usual value. The model is not linear, so the pulls need not add up."
-        )
-        return
-    out.print(
-        f"A typical row has the score {head['start']:+.3f}. Adding the pulls of this row gives {head['score']:+.3f}; "
-        f"a score above 0 means {plain(head['prediction'])}."
-    )
+    start, score = f"A typical row has the score {head['start']:+.3f}", f"{head['score']:+.3f}"
+    means = f"a score above 0 means {plain(head['prediction'])}."
+    if head["adds_up"]:
+        out.print(f"{start}. Adding the pulls of this row gives {score}; {means}")
+    else:
+        out.print(f"{start}, and this row has {score}; {means} A pull is the amount by which the score would drop if "
+                  "the column had its usual value. The model is not linear, so the pulls need not add up.")  # fmt: skip

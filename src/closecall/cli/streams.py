@@ -8,28 +8,29 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from closecall._budget import LIMIT
 from closecall._names import lookup
 from closecall._signals import RunError
 from closecall.report.text import counted
 from closecall.table.read.dataset import DataError
-from closecall.table.read.files import expanded, suffix_of
+from closecall.table.read.files import CELL_BYTES, expanded, suffix_of
 
 from .console import err, out, plain, print_notes, say
 
 
 def are_streamed(data: Sequence[str], requested: bool, cluster: str | None) -> bool:
     """Return whether files are fitted in passes: on request, if there are several, or if they do not fit in memory."""
-    from closecall.table.streamed import is_large
+    from closecall.cluster.parquet_source import cells_of
 
+    requested = requested or cluster is not None
     tables = [each for each in data if suffix_of(each) != ".parquet" and not expanded(each).is_dir()]
-    if requested or cluster is not None or len(data) > 1:
+    if requested or len(data) > 1:
         if tables:
-            why = "several files must be" if len(data) > 1 and not requested and cluster is None else "passes need"
+            why = "passes need" if requested else "several files must be"
             raise DataError(f"{tables[0]!r} is not a Parquet file; {why} Parquet files, or a folder of them")
         return True
-    if tables:
-        return False
-    return expanded(data[0]).is_dir() or (expanded(data[0]).is_file() and is_large([str(expanded(data[0]))]))
+    path = expanded(data[0])
+    return not tables and (path.is_dir() or (path.is_file() and CELL_BYTES * cells_of(str(path)) > LIMIT))
 
 
 def tables_of(data: Sequence[str]) -> list[str]:
@@ -102,21 +103,21 @@ def _progress(as_json: bool) -> Iterator[Callable[[Any], None]]:
 
 
 def _report(found: Any, output: Path, model: str, notes: Sequence[str], files: int, as_json: bool) -> None:
-    from closecall.table.estimate import chosen_words
     from closecall.table.measure import METRICS
+    from closecall.table.train import chosen_words
 
-    fitted = found.model.classifier
+    fitted, rows = found.model.classifier, sum(found.classes.values())
     why = chosen_words(fitted, model, METRICS["accuracy"])
     known = getattr(fitted, "best_score_", None)
     if as_json:
         say({
-            "kind": "model", "path": str(output), "classifier": model, "why": why, "rows": found.rows,
+            "kind": "model", "path": str(output), "classifier": model, "why": why, "rows": rows,
             "classes": found.classes, "passes": found.passes, "accuracy": known, "notes": list(notes),
             "coefficients": found.model.coefficients[:100],
         })  # fmt: skip
         return
     classes = ", ".join(f"{name} ({count})" for name, count in list(found.classes.items())[:6])
-    err.print(f"{counted(files, 'file')}, {found.rows:,} rows, {len(found.model.recipe.steps)} columns, "
+    err.print(f"{counted(files, 'file')}, {rows:,} rows, {len(found.model.recipe.steps)} columns, "
               f"{found.passes} passes", style="bold")  # fmt: skip
     err.print(f"target {plain(found.model.target)}: {plain(classes)}", soft_wrap=True)
     print_notes(notes, err)

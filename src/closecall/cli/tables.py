@@ -105,10 +105,7 @@ def compare(
         for record in (*others, *([{"kind": "report", "path": path}] if path else ()), verdict):
             say(record)
     else:
-        _print_ranking(found.comparison, splits)
-        _print_mistakes(found.comparison)
-        print_suspects(found.rows)
-        _print_verdict(found)
+        _print_comparison(found)
         if path:
             out.print(f"report: [bold]{plain(path)}[/]", soft_wrap=True)
     if missing:
@@ -161,17 +158,6 @@ def print_suspects(suspects: Any, top: int = 3) -> None:
     out.print(f"{plain(suspect_counts(suspects))}.{f' {PRECISION}' if len(suspects) else ''}\n")
 
 
-def _print_verdict(found: Any) -> None:
-    from closecall.table.content import findings, sentence
-
-    out.print("What the data shows", style="bold")
-    for finding in findings(found.diagnosis):
-        out.print(f"  {finding.case:10} {finding.value:6.1%}  {finding.reading}")
-    out.print()
-    out.print(f"Verdict: {plain(found.comparison.text)}.", style="bold")
-    out.print(plain(sentence(found.comparison.reason)))
-
-
 def print_facts(table: Any, console: Console) -> None:
     from closecall.table.report import facts_of
 
@@ -186,11 +172,14 @@ def print_facts(table: Any, console: Console) -> None:
     console.print()
 
 
-def _print_ranking(found: Any, splits: int) -> None:
+def _print_comparison(comparison: Any) -> None:
+    """Print the ranking, small confusion matrices, the rows to check, the diagnosis and the verdict."""
+    from closecall.table.content import findings, mistakes, sentence
+
+    found = comparison.comparison
     metric, rows = found.metric, []
     for rank, result in enumerate(found.results, 1):
-        numbers = metric.shown(result.mean), *result.ends(metric)
-        mean, *interval = (f"{each:.{metric.rough}f}" for each in numbers)
+        mean, *interval = (f"{each:.{metric.rough}f}" for each in result.shown(metric))
         name = f"{result.title}: {found.majority}" if result.family == "majority" else result.title
         chosen = (
             "" if math.isnan(each) else f"{each:{form}}" for each, form in ((result.k, ".0f"), (result.alpha, "g"))
@@ -198,16 +187,17 @@ def _print_ranking(found: Any, splits: int) -> None:
         rows.append((rank, name[:40], mean, " - ".join(interval), *chosen))
     print_grid(("", "method", metric.label, "95 % interval", "k", "alpha"), rows, left=(1,), no_wrap=True)
     out.print(
-        f"Test {metric.label} over {splits} splits; k (of {found.training_rows} training rows) and alpha = 1/C "
-        "are the values chosen most often.\n"
+        f"Test {metric.label} over {len(comparison.splits)} splits; k (of {found.training_rows} training rows) and "
+        "alpha = 1/C are the values chosen most often.\n"
     )
-
-
-def _print_mistakes(found: Any) -> None:
-    """Print small confusion matrices and the recall of each class for the recommended and the plain model."""
-    from closecall.table.content import mistakes
-
-    for caption, header, rows in mistakes(found)[:2] if len(found.classes) <= 5 else ():
+    for caption, header, lines in mistakes(found)[:2] if len(found.classes) <= 5 else ():
         out.print(plain(caption), style="bold")
-        print_grid(header, rows)
+        print_grid(header, lines)
     out.print()
+    print_suspects(comparison.rows)
+    out.print("What the data shows", style="bold")
+    for finding in findings(comparison.diagnosis):
+        out.print(f"  {finding.case:10} {finding.value:6.1%}  {finding.reading}")
+    out.print()
+    out.print(f"Verdict: {plain(found.text)}.", style="bold")
+    out.print(plain(sentence(found.reason)))

@@ -58,6 +58,15 @@ SIGNS = "=+\\-@\uff1d\uff0b\uff0d\uff20\ufe62\ufe63\ufe66\ufe6b\u207a\u207b\u207
 _FORMULA = re.compile(rf"(^|;)(?=\s*[{SIGNS}])")
 
 
+def is_number(text: str) -> bool:
+    """Return whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def no_formula(text: str) -> str:
     """Put ``'`` before anything that a spreadsheet would evaluate at the start of a cell; numbers are unchanged.
 
@@ -66,11 +75,7 @@ def no_formula(text: str) -> str:
     >>> no_formula("=cmd|' /C calc'!A0"), no_formula("-1"), no_formula("a;=1+1"), no_formula("a = b")
     ("'=cmd|' /C calc'!A0", '-1', "a;'=1+1", 'a = b')
     """
-    try:
-        float(text)
-    except ValueError:
-        return _FORMULA.sub(r"\1'", text)
-    return text
+    return text if is_number(text) else _FORMULA.sub(r"\1'", text)
 
 
 def cell(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Find table rows to check before training: doubtful labels, extreme cells, and near-duplicates with other labels.
+"""Find rows to check (doubtful labels, extreme cells, near-duplicates with other labels) and give hints on columns.
 
 A label is doubtful if it is contradicted by a model that was not trained on its row: close-k on squashed columns or a
 forest, whichever is more accurate. Rows are ordered by the probability of their label, as in cleanlab. On 20 PMLB
@@ -8,18 +8,20 @@ data sets with 10 % of the labels flipped, about 60 % of the top 10 % of the row
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from scipy.spatial import cKDTree
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.tree import DecisionTreeClassifier
 from threadpoolctl import threadpool_limits
 
 from closecall._names import Array
 from closecall.linear import CloseKClassifierCV
 from closecall.linear.calibration import probabilities
+from closecall.report.text import is_number
 from closecall.table.read.columns import columns_of, numbers, texts
 from closecall.table.read.dataset import DataError, need_pandas
 from closecall.table.read.sheet import Sheet
@@ -40,8 +42,6 @@ EXTREME = 8.0
 NEAR, WIDE = 0.01, 200
 #: The columns of the data frame of rows to check.
 FIELDS = ("kind", "row", "label", "said", "score", "by", "detail")
-
-
 #: The name of a model, and its out-of-sample probabilities (rows, classes); NaN for rows without a prediction.
 Opinion = tuple[str, Array]
 
@@ -51,9 +51,8 @@ def check_rows(X: Any, y: Any, *, random_state: int = 0) -> Any:
 
     Parameters
     ----------
-    X : data frame or array (rows, columns)
-    y : array (rows,)
-        Labels.
+    X, y : data frame or array (rows, columns), array (rows,)
+        The columns and the labels.
     random_state : int
         Seed for the folds and the forest.
 
@@ -92,7 +91,12 @@ def check_table(table: Sheet, opinions: Sequence[Opinion] = (), seed: int = 0) -
     classes, codes = np.unique(table.labels.astype(str), return_inverse=True)
     with threadpool_limits(1):
         opinions = opinions or _opinions(X, codes, seed)
-    best = max(opinions, key=lambda opinion: _accuracy(opinion[1], codes))
+
+    def accuracy(opinion: Opinion) -> float:
+        known = ~np.isnan(opinion[1][:, 0])
+        return float((opinion[1][known].argmax(axis=1) == codes[known]).mean()) if known.any() else 0.0
+
+    best = max(opinions, key=accuracy)
     found = [*_twins(X, codes, classes), *_cells(table), *_labels(*best, codes, classes)]
     frame = need_pandas().DataFrame(found, columns=list(FIELDS))
     frame["row"] = table.frame.index.to_numpy()[frame["row"].to_numpy(dtype=int)]  # as numbered in the file
@@ -104,39 +108,32 @@ def _opinions(X: Array, codes: Array, seed: int) -> tuple[Opinion, ...]:
     forest = RandomForestClassifier(TREES, min_samples_leaf=LEAF, oob_score=True, random_state=seed).fit(X, codes)
     folds = StratifiedKFold(max(2, min(FOLDS, int(np.bincount(codes).min()))), shuffle=True, random_state=seed)
     scores = cross_val_predict(CloseKClassifierCV(random_state=0), X, codes, cv=folds, method="decision_function")
+    scores = scores.reshape(len(codes), -1)
     return ("random forest", forest.oob_decision_function_), ("close-k", chances_of(scores, codes))
-
-
-def _accuracy(chances: Array, codes: Array) -> float:
-    known = ~np.isnan(chances[:, 0])
-    return float((chances[known].argmax(axis=1) == codes[known]).mean()) if known.any() else 0.0
 
 
 def opinions_of(table: Sheet, splits: Sequence[Split]) -> tuple[Opinion, ...]:
     """Return the probabilities that contenders gave to test rows, averaged over the splits that test each row."""
     found = []
     for method, by in ((FOREST, "random forest"), (CLOSE_K, "close-k")):
+        if method not in splits[0].entries:
+            continue
         total, times = np.zeros((len(table.labels), len(np.unique(table.labels)))), np.zeros((len(table.labels), 1))
         for split in splits:
-            scores = split.entries[method].scores if method in split.entries else None
-            if scores is None:
-                break
-            if method == FOREST:
-                chances = np.exp(scores)
-            else:  # with two classes, the score of the second class is enough
-                chances = chances_of(np.diff(scores)[:, 0] if scores.shape[1] == 2 else scores, split.truth)
+            scores = split.entries[method].scores
+            # With two classes, the score of the second class is enough.
+            raw = np.diff(scores) if scores.shape[1] == 2 else scores
+            chances = np.exp(scores) if method == FOREST else chances_of(raw, split.truth)
             np.add.at(total, split.rows, chances)
             np.add.at(times, split.rows, 1)
-        if times.any():
-            with np.errstate(invalid="ignore"):
-                found.append((by, total / times))
+        with np.errstate(invalid="ignore"):
+            found.append((by, total / times))
     return tuple(found)
 
 
 def chances_of(scores: Array, codes: Array) -> Array:
-    """Map scores (rows,) or (rows, classes) to probabilities (rows, classes) with Platt's sigmoids."""
-    raw = scores[:, None] if scores.ndim == 1 else scores
-    return probabilities(sigmoids(raw, codes), raw)
+    """Map scores (rows, 1 or classes) to probabilities (rows, classes) with Platt's sigmoids."""
+    return probabilities(sigmoids(scores, codes), scores)
 
 
 def _labels(by: str, chances: Array, codes: Array, classes: Array) -> list[tuple[Any, ...]]:
@@ -145,9 +142,9 @@ def _labels(by: str, chances: Array, codes: Array, classes: Array) -> list[tuple
     wrong = np.flatnonzero(~np.isnan(own) & (chances.argmax(axis=1) != codes))
     found = []
     for row in wrong[np.argsort(own[wrong], kind="stable")].tolist():
-        said = int(chances[row].argmax())
-        words = f"{by} gives {classes[said]} {chances[row, said]:.0%} and {classes[codes[row]]} {own[row]:.0%}"
-        found.append(("label", row, classes[codes[row]], classes[said], float(1 - own[row]), by, words))
+        label, said = classes[codes[row]], classes[chances[row].argmax()]
+        words = f"{by} gives {said} {chances[row].max():.0%} and {label} {own[row]:.0%}"
+        found.append(("label", row, label, said, float(1 - own[row]), by, words))
     return found
 
 
@@ -158,7 +155,7 @@ def deviations(values: Array) -> Array:
     tail has a large deviation on that side, so its tail does not count as extreme.
     """
     known = values[np.isfinite(values)]
-    if not len(known) or len(np.unique(known)) <= 2:
+    if len(np.unique(known)) <= 2:
         return np.zeros(len(values))
     away = values - np.median(known)
     found = np.where(np.isnan(values), np.nan, 0.0)
@@ -190,7 +187,7 @@ def _cells(table: Sheet) -> list[tuple[Any, ...]]:
 
 def _twins(X: Array, codes: Array, classes: Array) -> list[tuple[Any, ...]]:
     """Return the rows with the rarer label among rows that are (almost) identical except for their labels."""
-    if X.shape[1] > WIDE or not X.shape[1]:
+    if not 0 < X.shape[1] <= WIDE:
         return []
     kinds = np.unique(np.round(X / NEAR) + 0.0, axis=0, return_inverse=True)[1].ravel()
     counts = np.zeros((int(kinds.max()) + 1, len(classes)))
@@ -210,3 +207,92 @@ def _twins(X: Array, codes: Array, classes: Array) -> list[tuple[Any, ...]]:
         words = f"{int(total[row] - mine[row])} of {int(total[row])} rows like this one have another label"
         found.append(("twin", row, classes[codes[row]], classes[most[row]], float(share), "the same row", words))
     return found
+
+
+#: A column that alone predicts this share of the rows probably leaks the target.
+LEAK = 0.99
+#: A column with at most this many distinct whole numbers may hold categories.
+CATEGORIES = 12
+#: Number of rows to examine.
+LOOK = 5000
+#: A column whose names occur at most this often on average is almost an identifier.
+ALMOST = 1.5
+
+
+def hints(table: Sheet) -> tuple[str, ...]:
+    """Return hints on what to check before trusting the verdict, each in one sentence.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from closecall.table.read.columns import Column
+    >>> labels = np.array(["a", "b"] * 30, dtype=object)
+    >>> frame = pd.DataFrame({"n": [f"{i % 2}.{i % 3}" for i in range(60)], "copy": ["x", "y"] * 30, "t": labels})
+    >>> sheet = Sheet("s", frame, "t", labels, (Column("n", "number"), Column("copy", "nominal")))
+    >>> [hint.replace(";", ":").partition(":")[0] for hint in hints(sheet)]
+    ["'n' alone predicts 100.0 % of the rows", "'copy' is a copy of the target 't'"]
+    """
+    kept = table.sample(LOOK)
+    codes = np.unique(kept.labels.astype(str), return_inverse=True)[1]
+    found = list(_header(kept))
+    for column in kept.columns:
+        values = _codes(kept.frame[column.name], column)
+        found += [*_leak(column.name, values, codes, kept.target), *_categories(column, values, kept)]
+    return tuple(found)
+
+
+def _codes(values: Any, column: Any) -> Array:
+    """Return a column as numbers (samples,), with codes for names and an additional value for missing cells."""
+    if column.kind == "nominal":
+        return np.unique(texts(values).fillna("").to_numpy(dtype=str), return_inverse=True)[1].astype(float)
+    found = numbers(values, column)
+    return np.where(np.isnan(found), np.nanmin(found) - 1 if np.isfinite(found).any() else 0.0, found)
+
+
+def _leak(name: str, values: Array, codes: Array, target: str) -> Iterator[str]:
+    """Report a copy of the target, or a column from which a small tree predicts nearly all held-out rows."""
+    kinds = np.unique(values, return_inverse=True)[1]
+    pairs = len(np.unique(kinds * (codes.max() + 1) + codes))
+    if pairs == kinds.max() + 1 == codes.max() + 1:
+        yield f"{name!r} is a copy of the target {target!r}; leave it out with --drop {name!r}"
+        return
+    folds = min(3, int(np.bincount(codes).min()))
+    if folds < 2 or np.bincount(codes).max() >= LEAK * len(codes):
+        return
+    tree = DecisionTreeClassifier(max_leaf_nodes=max(8, 2 * int(codes.max() + 1)), random_state=0)
+    cv = StratifiedKFold(folds, shuffle=True, random_state=0)
+    # Values are scaled to at most 2, because the tree converts values to float32, which cannot hold 1e300.
+    values = values / (np.abs(values).max() or 1.0)
+    right = float((cross_val_predict(tree, (values - values.min())[:, None], codes, cv=cv) == codes).mean())
+    if right >= LEAK:
+        known = f"{name!r} alone predicts {100 * right:.1f} % of the rows: is it known before the target is?"
+        yield f"{known} If not, use --drop {name!r}"
+
+
+def _categories(column: Any, values: Array, table: Sheet) -> Iterator[str]:
+    """Report whole numbers that may be categories, and a column with nearly as many names as rows."""
+    name = repr(column.name)
+    if column.kind == "number":
+        known = numbers(table.frame[column.name], column)
+        kinds, counts = np.unique(known[~np.isnan(known)], return_counts=True)
+        if 2 < len(kinds) <= CATEGORIES and counts.sum() >= 10 * len(kinds) and (kinds % 1 == 0).all():
+            numerals = f"{len(kinds)} different whole numbers ({kinds[0]:g} to {kinds[-1]:g})"
+            yield f"{name} has {numerals}: if they are categories, use --nominal {name}"
+    elif column.kind == "nominal" and (names := len(np.unique(values))) > 20 and len(values) <= ALMOST * names:
+        yield f"{name} has {names} names in {len(values)} rows and is almost an identifier: use --drop {name}"
+
+
+def _header(table: Sheet) -> Iterator[str]:
+    """Report a first line that looks like data, and columns that contain a separator in their names and values."""
+    names = [str(name) for name in table.frame.columns]
+    values = {name for name in names if (texts(table.frame[name]).head(1000) == name).any()}
+    if sum(name in values or is_number(name.replace(",", ".")) for name in names) > len(names) / 2:
+        first = f"{', '.join(names[:4])}{', ...' if len(names) > 4 else ''}"
+        yield f"the first line ({first}) looks like a row, not like column names: if the header is missing, add one"
+    for name in names:
+        text = texts(table.frame[name]).dropna().head(50)
+        for mark in (";", "\t", "|", ","):
+            if mark in name and len(text) and text.str.contains(mark, regex=False).mean() > 0.9:
+                shown = {"\t": "$'\\t'"}.get(mark, repr(mark))
+                yield f"{name!r} contains {mark!r} in its name and values: if it separates columns, use --sep {shown}"
+                return

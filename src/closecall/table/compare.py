@@ -125,20 +125,17 @@ def _split(
     table: Sheet, codes: Array, plan: ComparePlan, contenders: Sequence[Contender], order: Order, parts: Parts
 ) -> Split:
     metric, known = METRICS[plan.metric], np.concatenate(parts[:2])
-
-    def matrices(squashed: bool) -> tuple[list[Array], tuple[str, ...]]:
-        recipe = Preprocessor.fit(table.frame.iloc[known], table.columns, squashed)
-        return [recipe.matrix(table.frame.iloc[part]) for part in parts], tuple(recipe.names)
-
-    X, features = matrices(plan.squashed)
-    both = plan.squashed and any(contender.name == UNSQUASHED for contender in contenders)
-    plain = matrices(squashed=False)[0] if both else []
-    y, classes = [codes[part] for part in parts], len(np.unique(codes))
-    data = SplitData(X, y, classes, *order.inner(codes, known), plain)
+    frames = [table.frame.iloc[part] for part in parts]
+    recipe = Preprocessor.fit(table.frame.iloc[known], table.columns, plan.squashed)
+    X, plain = [recipe.matrix(frame) for frame in frames], list[Array]()
+    if plan.squashed and any(contender.name == UNSQUASHED for contender in contenders):
+        unsquashed = Preprocessor.fit(table.frame.iloc[known], table.columns, squashed=False)
+        plain = [unsquashed.matrix(frame) for frame in frames]
+    data = SplitData(X, [codes[part] for part in parts], len(np.unique(codes)), *order.inner(codes, known), plain)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # settings at the edges of a grid do not converge
         entries = {contender.name: contender.run(data, metric) for contender in contenders}
-    return Split(entries, parts[2], data.y[2], len(parts[0]), len(known), features)
+    return Split(entries, parts[2], data.y[2], len(parts[0]), len(known), tuple(recipe.names))
 
 
 def diagnosis_of(table: Sheet, squashed: bool = True) -> Diagnosis:

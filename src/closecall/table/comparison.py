@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,11 +16,10 @@ from closecall.table.read.dataset import need_pandas
 from closecall.table.read.sheet import Reading, Sheet, sheet_of
 
 from . import content
-from .check import check_table, opinions_of
+from .check import check_table, hints, opinions_of
 from .compare import LEAST, ComparePlan, Split, diagnosis_of, run_splits
 from .conclude import Conclusion, conclude
 from .divide import Order
-from .hints import hints
 from .preprocess import Preprocessor
 from .report import PRECISION, as_records, write
 from .table import check_classes, read
@@ -32,9 +32,8 @@ SHOWN = 10
 class TableComparison:
     """The result of :func:`compare`; notebooks display it as a page.
 
-    ``hints`` lists what to check before trusting the verdict, ``arguments`` holds the command line that repeats the
-    comparison, and ``rows`` is a data frame of rows to check, numbered from 0, as returned by
-    :func:`closecall.check_rows`.
+    ``hints`` lists what to check before trusting the verdict, and ``rows`` is a data frame of rows to check, numbered
+    from 0, as returned by :func:`closecall.check_rows`.
     """
 
     table: Sheet
@@ -70,6 +69,11 @@ class TableComparison:
     def notes(self) -> tuple[str, ...]:
         """Notes on how the columns were read, and on what to check before trusting the verdict."""
         return (*self.table.notes, *self.hints)
+
+    @property
+    def command(self) -> str:
+        """The command line that repeats the comparison."""
+        return shlex.join(["closecall", *self.arguments])
 
     def records(self) -> list[Row]:
         """Return the results as ``closecall compare --json`` prints them, the verdict last."""
@@ -123,24 +127,18 @@ def compare(
         A table, the path of a CSV, TSV or Parquet file, or the name of a data set.
     target : str
         The column to predict; by default the one named target, class, label or y, otherwise the last one.
-    splits : int
-        Number of random splits into training, validation and test parts.
-    rows : int
-        The maximum number of rows to use, stratified by class; 0 for all.
+    splits, rows : int
+        Number of random splits, and the maximum number of rows to use, stratified by class (0 for all).
     metric : str
         ``accuracy``, ``balanced_accuracy``, ``f1``, ``log_loss`` or ``auc``.
     extra, only, everyone : sequences of str, bool
         Contenders to add, the only contenders to use, and whether to use all contenders.
     groups, time : str
         A column of groups that are never split between parts, or a column by which rows are ordered in time.
-    loss : str
-        The loss of close-k and of the aggregates.
-    multiclass : str
-        ``ovr``, ``top_two`` or ``softmax``.
-    squash : bool
-        Whether to squash extreme cells, as in :class:`closecall.SquashingScaler`.
-    reading : Reading, optional
-        Corrections for columns that are not recognised correctly.
+    loss, multiclass : str
+        The loss of close-k and of the aggregates, and ``ovr``, ``top_two`` or ``softmax``.
+    squash, reading : bool, Reading
+        Whether to squash extreme cells, as in :class:`closecall.SquashingScaler`, and how to read the columns.
     seed, jobs : int
         Seed for all random numbers, and number of processes (0 for one per core).
     arguments, begin, progress
@@ -150,14 +148,13 @@ def compare(
     Returns
     -------
     TableComparison
-        The comparison has a ``verdict``, ``results``, ``rows`` to check and ``columns``; ``save("report.html")`` writes
-        a page.
+        It has a ``verdict``, ``results``, ``rows`` to check and ``columns``; ``save("report.html")`` writes a page.
 
     Examples
     --------
     >>> found = compare("monk3", splits=2, only=("logistic_regression",), jobs=1)
-    >>> found.results["method"].tolist()[0], found.use in found.verdict or bool(found.verdict)
-    ('close-k', True)
+    >>> found.results["method"].tolist(), found.use
+    (['close-k', 'LogisticRegression', 'always the largest class'], 'close_k')
     """
     plan = ComparePlan(
         loss, multiclass, metric, squash, splits=splits, extra=extra, only=only, everyone=everyone, seed=seed, jobs=jobs

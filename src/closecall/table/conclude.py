@@ -5,9 +5,9 @@ Intervals and tests are corrected as in Nadeau & Bengio; p-values are adjusted o
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -63,15 +63,15 @@ class Result:
         """The label, followed by the loss unless it is logistic."""
         return {"": self.label, "logistic": self.label}.get(self.loss, f"{self.label} ({self.loss})")
 
-    def ends(self, metric: Metric) -> tuple[float, float]:
-        """Return the ends of the 95 % interval in the displayed units, clipped to possible values."""
+    def shown(self, metric: Metric) -> tuple[float, float, float]:
+        """Return the mean and its 95 % interval in the displayed units, clipped to possible values."""
         low, high = sorted(metric.shown(self.mean + sign * self.half_width) for sign in (-1, 1))
-        return max(low, 0.0), min(high, 100.0) if metric.factor == 100 else high
+        return metric.shown(self.mean), max(low, 0.0), min(high, 100.0) if metric.factor == 100 else high
 
-    def record(self, metric: Metric) -> dict[str, float]:
-        """Return the ends of the 95 % interval for JSON output."""
+    def record(self, metric: Metric, name: str) -> dict[str, float]:
+        """Return the mean, under the given name, and its 95 % interval for JSON output."""
         low, high = sorted(metric.plain(self.mean + sign * self.half_width) for sign in (-1, 1))
-        return {"low": low, "high": high}
+        return {name: metric.plain(self.mean), "low": low, "high": high}
 
     @property
     def recalls(self) -> Array:
@@ -93,10 +93,14 @@ class Difference:
         """Whether the difference is a significant gain."""
         return self.p < SIGNIFICANCE and self.mean > 0
 
+    @property
+    def interval(self) -> tuple[float, float, float]:
+        """The mean and the ends of its interval."""
+        return self.mean, self.mean - self.half_width, self.mean + self.half_width
+
     def words(self, metric: Metric) -> str:
         """Return the mean and its interval in the displayed units."""
-        ends = (metric.gain(self.mean + sign * self.half_width) for sign in (0, -1, 1))
-        mean, low, high = (signed(each, metric.rough) for each in ends)
+        mean, low, high = (signed(metric.gain(each), metric.rough) for each in self.interval)
         return f"{mean} {metric.unit} ({low} to {high})"
 
 
@@ -144,28 +148,24 @@ def conclude(
     order: Order | None = None,
 ) -> Conclusion:  # fmt: skip
     """Rank the methods and choose one; gains are relative to the plain model of the loss."""
-    metric = METRICS[plan.metric]
+    metric, plain = METRICS[plan.metric], plan.plain[0]
     classes, counts = np.unique(table.labels.astype(str), return_counts=True)
     results = [_result(each, splits, len(classes)) for each in (*(contenders or plan.contenders()), LARGEST)]
-    # By the mean up to rounding; the plain model wins ties.
-    ranked = tuple(sorted(results, key=lambda result: (-round(result.mean, 12), result.method != plan.plain[0])))
-    found = {result.method: result for result in ranked}
-    largest = str(classes[counts.argmax()])
     learns = clearly_learns(splits, results, (order or Order()).units(len(table.labels)))
-    verdict = judge(found, plan.plain, metric, largest, learns)
+    # By the mean up to rounding; the plain model wins ties.
+    results.sort(key=lambda result: (-round(result.mean, 12), result.method != plain))
+    largest = str(classes[counts.argmax()])
+    verdict = judge({result.method: result for result in results}, plan.plain, metric, largest, learns)
     names = tuple(map(str, classes))
-    return Conclusion(ranked, *verdict, plan.plain[0], largest, splits[0].training, names, metric)
+    return Conclusion(tuple(results), *verdict, plain, largest, splits[0].training, names, metric)
 
 
 def _result(contender: Contender, splits: Sequence[Split], classes: int) -> Result:
     entries = [split.entries[contender.name] for split in splits]
     chosen = [(entry.k, entry.alpha, entry.setting) for entry in entries]
-    words = [repr(one) for one in chosen]
-    k, alpha, setting = chosen[words.index(Counter(words).most_common(1)[0][0])]
-    table = sum(
-        (confusion(split.truth, entry.predicted, classes) for split, entry in zip(splits, entries, strict=True)),
-        start=np.zeros((classes, classes), dtype=int),
-    )
+    words = list(map(repr, chosen))  # NaN does not equal itself, but its text does
+    k, alpha, setting = chosen[words.index(max(words, key=words.count))]
+    table: Any = sum(confusion(split.truth, split.entries[contender.name].predicted, classes) for split in splits)
     ratio = float(np.mean([len(split.rows) / split.known for split in splits]))
     values, ks, alphas = (tuple(getattr(entry, name) for entry in entries) for name in ("value", "k", "alpha"))
     same = contender.name, contender.label, values, k, alpha, entries[0].loss, contender.family, contender.what

@@ -8,6 +8,7 @@ more.
 from __future__ import annotations
 
 import importlib.util
+import re
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -60,8 +61,8 @@ class Entry:
     k: float = float("nan")
     alpha: float = float("nan")
     setting: str = ""
-    scores: Array | None = field(default=None, repr=False)
-    coef: Array | None = field(default=None, repr=False)
+    scores: Any = field(default=None, repr=False)
+    coef: Any = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Contender:
     label: str
     what: str
     family: str
-    grid: Grid | None = None
+    grid: Any = None
     own: Any = None
 
     def run(self, data: SplitData, metric: Metric) -> Entry:
@@ -116,19 +117,17 @@ def search_of(name: str, how: How) -> Any:
         return CloseKClassifierCV(multiclass=how.multiclass, random_state=0, **shared)
     # Single aggregates are fitted one class against the rest; families are fitted like close-k.
     names, alphas, form = (*dozen(name), how.multiclass) if family_of(name) else ((name,), ALPHAS, "ovr")
-    aggregate = names if len(names) > 1 else name
-    return AggregateLossClassifierCV(
-        aggregate=aggregate, alphas=alphas, guard=0, multiclass=form, random_state=0, **shared
-    )
+    shared |= {"aggregate": names if len(names) > 1 else name, "alphas": alphas, "multiclass": form}
+    return AggregateLossClassifierCV(guard=0, random_state=0, **shared)
 
 
 def _searched(name: str, how: How, data: SplitData, metric: Metric) -> Entry:
     """Return the result of a model that ``closecall fit`` trains by a search with its own folds."""
     model = search_of(name, replace(how, cv=data.cv, calibration=None)).fit(*data.known, groups=data.groups)
     share = float(model.k_ / model.n_training_mass_) * len(data.y[0])
-    scores = np.asarray(model.decision_function(data.X[2]), dtype=float)
+    scores = wide(np.asarray(model.decision_function(data.X[2]), dtype=float))
     found = entry(name, model, data, metric, k=share, alpha=model.alpha_, setting=model.aggregate_)
-    return replace(found, loss=how.loss, scores=wide(scores[:, None] if scores.ndim == 1 else scores), coef=model.coef_)
+    return replace(found, loss=how.loss, scores=scores, coef=model.coef_)
 
 
 def fit_threshold(model: Any, metric: str, X: Array, y: Array, cv: Any, groups: Array | None) -> Any:
@@ -230,12 +229,11 @@ def _class(place: str) -> Contender:
     """Return the classifier ``package:Class`` of the user's choice as a contender."""
     kind = imported(place)
     try:
-        model = kind()
+        usable = is_classifier(kind())
     except TypeError as error:
-        raise ValueError(
-            f"--with {place!r} cannot be created without parameters ({error}); wrap it in a class"
-        ) from error
-    if not is_classifier(model):
+        needs = f"cannot be created without parameters ({error}); wrap it in a class"
+        raise ValueError(f"--with {place!r} {needs}") from error
+    if not usable:
         raise ValueError(f"--with {place!r} is not a scikit-learn classifier; it needs fit and predict")
     return Contender(place, place.partition(":")[2], f"{place} with its default parameters", "other", Grid(kind))
 
@@ -252,23 +250,20 @@ def contender_of(name: str, how: How | None = None) -> Contender:
         return _class(name)
     if plain not in INSTALLED:
         names = ", ".join((*known, *INSTALLED))
-        raise ValueError(f"unknown contender {name!r}; give one of {names}, or package:Class of an installed package")
-    imported(_place(INSTALLED[plain]))
+        raise ValueError(
+            f"unknown contender {name!r}; choose one of: {names}, or package:Class of an installed package"
+        )
+    imported(INSTALLED[plain].grid.make)
     return INSTALLED[plain]
-
-
-def _place(installed: Contender) -> str:
-    return str(installed.grid and installed.grid.make)
 
 
 def libraries() -> dict[str, str]:
     """Return an error message for each contender of :data:`INSTALLED` that is installed; empty if it works."""
     found = {}
     for name, each in INSTALLED.items():
-        place = _place(each)
-        if importlib.util.find_spec(place.partition(":")[0].partition(".")[0]) is not None:
+        if importlib.util.find_spec(re.split("[:.]", each.grid.make)[0]) is not None:
             try:
-                imported(place)
+                imported(each.grid.make)
                 found[name] = ""
             except Exception as error:  # a broken package must not end a comparison that does not need it
                 found[name] = f"{name} is installed but cannot be used, so it is left out ({error})"

@@ -32,18 +32,17 @@ COEFFICIENTS, CALLS, COLUMNS = 15, 12, 6
 
 def moves(comparison: Conclusion) -> tuple[list[Row], list[Row]]:
     """Return the gains of the contenders over the plain model, as summaries (best first) and for single splits."""
-    over, metric = comparison.over, comparison.metric
+    metric, results, plain = comparison.metric, comparison.found, comparison.found[comparison.plain]
     lowest = min(result.mean for result in comparison.results if result.family != "majority")
     summaries, splits = list[Row](), list[Row]()
-    for result in comparison.results:
+    for method, difference in comparison.over.items():
+        result = results[method]
         # A much worse result of the largest class would squeeze all others together in the chart.
-        hidden = result.family == "majority" and result.mean <= lowest - 0.1
-        each = over.get(result.method)
-        if each is None or hidden:
+        if result.family == "majority" and result.mean <= lowest - 0.1:
             continue
-        mean, low, high = (metric.gain(each.mean + sign * each.half_width) for sign in (0, -1, 1))
-        summaries.append({"method": result.title, "mean": mean, "low": low, "high": high, "p": each.p})
-        pairs = zip(result.values, comparison.found[comparison.plain].values, strict=True)
+        mean, low, high = map(metric.gain, difference.interval)
+        summaries.append({"method": result.title, "mean": mean, "low": low, "high": high, "p": difference.p})
+        pairs = zip(result.values, plain.values, strict=True)
         splits += [
             {"method": result.title, "split": split, "difference": metric.gain(first - second)}
             for split, (first, second) in enumerate(pairs, 1)
@@ -56,10 +55,10 @@ def rows(comparison: Conclusion) -> list[Row]:
     over, plain, metric = comparison.over, comparison.found[comparison.plain], comparison.metric
     found = []
     for result in comparison.results:
-        test, (low, high) = over.get(result.method), result.ends(metric)
+        test, (mean, low, high) = over.get(result.method), result.shown(metric)
         found.append({
             "method": result.label, "loss": result.loss,
-            metric.label: metric.shown(result.mean), "low": low, "high": high,
+            metric.label: mean, "low": low, "high": high,
             "gain": None if result is plain else metric.gain(round(result.mean - plain.mean, 12) + 0.0),
             "p": test.p if test else None,
             "k / n": None if math.isnan(result.k) else result.k / comparison.training_rows,
@@ -71,14 +70,12 @@ def rows(comparison: Conclusion) -> list[Row]:
 
 def mistakes(comparison: Conclusion) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
     """Return confusion matrices of the recommended and the plain model: caption, header, and rows with the recall."""
-    kept, results, found = comparison.classes[:CLASSES], comparison.found, []
+    kept, found = comparison.classes[:CLASSES], []
     header = ("true class", *(f"predicted {name}" for name in kept), "recall")
-    for name in dict.fromkeys([comparison.use, comparison.plain, CLOSE_K]):
-        if name not in results:
-            continue
-        result = results[name]
+    for method in dict.fromkeys([comparison.use, comparison.plain, CLOSE_K]):
+        result = comparison.found[method]
         lines = [
-            (name, *(f"{int(count)}" for count in result.confusion[code, : len(kept)]), f"{result.recalls[code]:.1%}")
+            (name, *map(str, result.confusion[code, : len(kept)]), f"{result.recalls[code]:.1%}")
             for code, name in enumerate(kept)
         ]
         found.append((result.title, header, lines))
@@ -119,22 +116,18 @@ def described(table: Sheet) -> list[tuple[str, ...]]:
         form = FORMS.get(column.form, column.form.replace(EITHER, " or ")) if column else ""
         values = list(dict.fromkeys(text.dropna().head(200)))
         examples = ", ".join(value[:24] + ("…" if len(value) > 24 else "") for value in values[:3])
+        about = [note.removeprefix(f"{name!r} ") for note in table.notes if note.startswith(f"{name!r} ")]
+        remarks = [note.removeprefix("is ") for note in about] or ["left out as requested"] * (kind == "left out")
         found.append((
             name, f"{kind} ({form})" if form else kind, str(int(text.isna().sum())), str(text.nunique()), examples,
-            _remarks(name, kind, table.notes),
+            "; ".join(remarks),
         ))  # fmt: skip
     if len(names) > LISTED:
         found.append((f"and {len(names) - LISTED} more", "", "", "", "", ""))
     return found
 
 
-def _remarks(name: str, kind: str, notes: Sequence[str]) -> str:
-    starts = f"{name!r} is ", f"{name!r} "
-    remarks = [note.removeprefix(starts[0]).removeprefix(starts[1]) for note in notes if note.startswith(starts[1])]
-    return "; ".join(remarks or (["left out as requested"] if kind == "left out" else []))
-
-
-def coefficients(splits: Sequence[Split], classes: Sequence[str]) -> list[Row]:
+def coefficients(splits: Sequence[Split], comparison: Conclusion) -> list[Row]:
     """Return the coefficients (of scaled columns) on every split and their 95 % intervals, the largest first.
 
     A category that is missing from a split has the coefficient 0 there. With more than two classes, each class has its
@@ -143,17 +136,14 @@ def coefficients(splits: Sequence[Split], classes: Sequence[str]) -> list[Row]:
     values: dict[str, list[float]] = {}
     for number, split in enumerate(splits):
         coef = split.entries[CLOSE_K].coef
-        if coef is None:
-            return []
-        for row, label in zip(coef, [""] if len(coef) == 1 else classes, strict=True):
+        for row, label in zip(coef, [""] if len(coef) == 1 else comparison.classes, strict=True):
             for name, value in zip(split.features, row, strict=True):
                 key = f"{name} → {label}" if label else name
                 values.setdefault(key, [0.0] * len(splits))[number] = float(value)
     largest = sorted(values, key=lambda name: -abs(float(np.mean(values[name]))))[:COEFFICIENTS]
-    ratio = float(np.mean([len(split.rows) / split.known for split in splits]))
     found = []
     for name in largest:
-        mean, half = float(np.mean(values[name])), half_width(np.array(values[name]), ratio)
+        mean, half = float(np.mean(values[name])), half_width(np.array(values[name]), comparison.found[CLOSE_K].ratio)
         found += [
             {"name": name, "split": number, "value": value, "mean": mean, "low": mean - half, "high": mean + half}
             for number, value in enumerate(values[name], 1)
@@ -174,8 +164,6 @@ def close_calls(
     codes: dict[int, list[int]] = {}
     for split in splits:
         scores = split.entries[CLOSE_K].scores
-        if scores is None:
-            return (), []
         best = np.sort(scores, axis=1)
         lead = best[:, -1] - best[:, -2]
         lead = lead / max(float(np.median(lead)), 1e-300)
@@ -187,11 +175,10 @@ def close_calls(
     shown = {name: texts(table.frame[name].iloc[order]).fillna("").tolist() for name in columns}
     rows = []
     for place, row in enumerate(order):
-        predicted = codes[row]
-        often = max(set(predicted), key=lambda code: (predicted.count(code), -code))
+        ((often, times),) = Counter(sorted(codes[row])).most_common(1)  # the first class if tied
         rows.append((
             str(int(table.frame.index[row]) + 1), str(table.labels[row]),
-            f"{classes[often]} ({predicted.count(often)} of {len(predicted)})", f"{np.mean(leads[row]):.2f}",
+            f"{classes[often]} ({times} of {len(codes[row])})", f"{np.mean(leads[row]):.2f}",
             *(str(shown[name][place])[:40] for name in columns),
         ))  # fmt: skip
     return ("row", table.target, "prediction", "lead", *columns), rows
@@ -201,9 +188,7 @@ def _heaviest(table: Sheet, splits: Sequence[Split]) -> list[str]:
     """Return the columns of the table whose encoded columns have the largest total weight."""
     weight: dict[str, float] = {column.name: 0.0 for column in table.columns}
     for split in splits:
-        coef = split.entries[CLOSE_K].coef
-        if coef is not None:
-            for name, value in zip(split.features, np.abs(coef).sum(axis=0), strict=True):
-                owners = [name] if name in weight else [c for c in weight if name.startswith((f"{c}=", f"{c} ("))]
-                weight[max(owners, key=len)] += float(value)
+        for name, value in zip(split.features, np.abs(split.entries[CLOSE_K].coef).sum(axis=0), strict=True):
+            owners = [name] if name in weight else [c for c in weight if name.startswith((f"{c}=", f"{c} ("))]
+            weight[max(owners, key=len)] += float(value)
     return sorted(weight, key=lambda name: -weight[name])[:COLUMNS]

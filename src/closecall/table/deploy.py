@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -99,16 +98,16 @@ def to_onnx(model: TableModel) -> Any:
     for place, step in enumerate(model.recipe.steps):
         entry = found.metadata_props.add()
         entry.key, entry.value = input_name(place), f"{step.column.name} ({step.column.kind})"
-    constants = [numpy_helper.to_array(each) for each in found.graph.initializer]
+    constants = map(numpy_helper.to_array, found.graph.initializer)
     if not all(np.isfinite(each).all() for each in constants if each.dtype.kind == "f"):
         raise DataError("some numbers of the model are not finite in ONNX's precision: fit it again")
     return found
 
 
-def write_onnx(model: TableModel, path: Path) -> None:
+def write_onnx(model: TableModel, path: str) -> None:
     """Write the model as ONNX."""
     content = to_onnx(model).SerializeToString()
-    with opened(str(path)) as file:
+    with opened(path) as file:
         file.buffer.write(content)
 
 

@@ -12,6 +12,7 @@ from sklearn.model_selection import StratifiedGroupKFold
 
 from closecall._names import Array
 from closecall.paired import FEWEST, Units, apart
+from closecall.report.text import counted
 from closecall.table.read.columns import columns_of, numbers, suggestion, texts
 from closecall.table.read.dataset import DataError
 from closecall.table.read.sheet import Sheet
@@ -47,10 +48,10 @@ class Order:
         names = [str(column) for column in table.frame.columns if str(column) != table.target]
         if name not in names:
             raise DataError(f"{option} {name!r}: the data has no such column; {suggestion(name, names)}")
-        note = f"{name!r} is used to divide the rows, so it is not a feature"
         columns = tuple(column for column in table.columns if column.name != name)
         if not columns:
             raise DataError(f"{option} {name!r} is the only usable column; nothing is left to learn from")
+        note = f"{name!r} is used to divide the rows, so it is not a feature"
         table = replace(table, columns=columns, notes=(*table.notes, note))
         values = texts(table.frame[name])
         missing = int(values.isna().sum())
@@ -100,10 +101,8 @@ class Order:
     def _by_groups(self, codes: Array, seed: int) -> Parts:
         few = [int(code) for code in np.unique(codes) if len(np.unique(self.values[codes == code])) < 4]
         if few:
-            raise DataError(
-                f"--groups: every class needs 4 groups, but {len(few)} of the classes have fewer; use a column with "
-                "more groups, or merge classes"
-            )
+            advice = "use a column with more groups, or merge classes"
+            raise DataError(f"--groups: every class needs 4 groups, but {len(few)} of the classes have fewer; {advice}")
         splitter = StratifiedGroupKFold(4, shuffle=True, random_state=seed)
         folds = [test for _, test in splitter.split(codes, codes, self.values)]
         parts = np.sort(np.concatenate(folds[2:])), np.sort(folds[1]), np.sort(folds[0])
@@ -118,14 +117,11 @@ class Order:
         """
         order = np.argsort(self.values, kind="stable")
         starts = _starts(self.values[order])
-        wanted = np.linspace(int(HISTORY * len(order)), len(order), splits + 1).astype(int)
-        edges = [*_nearest(starts, wanted[:-1]), len(order)]
-        edges = [edge for edge in edges if (starts < edge).any()]
+        edges = [edge for edge in _edges(starts, len(order), splits) if (starts < edge).any()]
         if len(edges) <= splits:
-            raise DataError(
-                f"--time: {len(order)} rows with {len(starts) + 1} different times are too few for {splits} splits by "
-                f"time; give {f'--splits {len(edges) - 1}' if len(edges) > 2 else 'rows of more times'}"
-            )
+            times = counted(len(starts) + 1, "different time")
+            advice = f"use --splits {len(edges) - 1}" if len(edges) > 2 else "add rows with other times"
+            raise DataError(f"--time: {len(order)} rows with {times} are too few for {splits} splits by time; {advice}")
         known, found = len(np.unique(codes)), list[Parts]()
         for first, last in pairwise(edges):
             (cut,) = _nearest(starts[starts < first], np.array([2 * first // 3]))
@@ -144,8 +140,7 @@ class Order:
         if self.kind == "time":
             late = np.unique(codes[rows], return_index=True)[1].max()  # every class has occurred by then
             starts = _starts(self.values[rows])
-            wanted = np.linspace(len(rows) // 2, len(rows), INNER + 1).astype(int)
-            edges = [*_nearest(starts[starts > late], wanted[:-1]), len(rows)]
+            edges = _edges(starts[starts > late], len(rows), INNER)
             if len(edges) < 2:
                 raise DataError(
                     "--time: no point in time has every class before it and test rows after it; "
@@ -163,6 +158,11 @@ def _starts(times: Array) -> Array:
 def _nearest(starts: Array, wanted: Array) -> list[int]:
     """Return the distinct starts nearest to the requested positions, in ascending order."""
     return np.unique([starts[np.abs(starts - place).argmin()] for place in wanted]).tolist() if len(starts) else []
+
+
+def _edges(starts: Array, rows: int, blocks: int) -> list[int]:
+    """Return the ends of up to ``blocks`` blocks of the later rows, which begin at the starts of new times."""
+    return [*_nearest(starts, np.linspace(int(HISTORY * rows), rows, blocks + 1).astype(int)[:-1]), rows]
 
 
 def _moments(table: Sheet, name: str) -> Array:

@@ -17,24 +17,15 @@ from .preprocess import Preprocessor, Step
 
 
 def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
-    """Explain the prediction for the first row of a frame.
+    """Explain the prediction for the first row of a frame (1 or more rows, columns).
 
-    Parameters
-    ----------
-    model : TableModel
-    frame : pandas frame (1 or more rows, columns)
-
-    Returns
-    -------
-    head : dict
-        ``prediction``, ``against`` (the other class, or the runner-up), ``score`` (positive; the sum of ``start`` and
-        all pulls), ``start`` (the score of a typical row), ``probability`` or None, and ``adds_up``. If the model is
-        not linear, ``adds_up`` is False: a pull is then the amount by which the score would drop if the column had its
-        usual value, and the pulls need not add up.
-    pulls : list of dict
-        For each column, the strongest pull first: ``column``, its ``value``, its ``usual`` value (median or mode),
-        its ``pull`` towards the prediction and, for a numeric column, ``per_unit`` (the effect of increasing the value
-        by 1, unless the value is extreme) and ``flips_at`` (the value at which the other class would win).
+    The first result has ``prediction``, ``against`` (the other class, or the runner-up), ``score`` (positive; the sum
+    of ``start`` and all pulls), ``start`` (the score of a typical row), ``probability`` or None, and ``adds_up``. If
+    the model is not linear, ``adds_up`` is False: a pull is then the amount by which the score would drop if the column
+    had its usual value, and the pulls need not add up. The second result lists for each column, the strongest pull
+    first: ``column``, its ``value``, its ``usual`` value (median or mode), its ``pull`` towards the prediction and, for
+    a numeric column, ``per_unit`` (the effect of increasing the value by 1, unless the value is extreme) and
+    ``flips_at`` (the value at which the other class would win).
     """
     row, classes, steps = frame.iloc[:1], model.classifier.classes_.tolist(), model.recipe.places()
     usual = model.recipe.matrix(row.astype(object).where(row.isna() & row.notna(), None))  # missing cells are filled in
@@ -42,8 +33,7 @@ def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
     X = np.concatenate([np.repeat(model.recipe.matrix(row), len(steps) + 1, axis=0), usual])
     for place, (step, at) in enumerate(steps, 1):
         X[place, at : at + step.width] = usual[0, at : at + step.width]
-    scores = model.scores(X)
-    scores = wide(scores[:, None]) if scores.ndim == 1 else scores
+    scores = wide(model.scores(X))
     winner = classes.index(str(np.asarray(model.classifier.predict(X[:1])).ravel()[0]))
     other = int(np.argmax(np.where(np.arange(len(classes)) == winner, -np.inf, scores[0])))
     lead = scores[:, winner] - scores[:, other]

@@ -75,8 +75,8 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> dict[str,
             with zipfile.ZipFile(file) as archive:
                 stored = Stored(archive, budget)
                 schema = stored.schema()
-                if is_own(stored, parts(schema)["classifier"]):
-                    return _own(stored, parts(schema))
+                if is_own(stored, state := parts(schema)):
+                    return _own(stored, state)
                 named = sorted(set(names_in(schema)))
                 if not named:
                     raise ValueError("it holds no classifier")
@@ -99,8 +99,8 @@ def options_for(path: str | os.PathLike[str]) -> str:
     with zipfile.ZipFile(path) as archive:
         stored = Stored(archive, Budget())
         schema = stored.schema()
-        own = is_own(stored, parts(schema)["classifier"])
-        return "" if own else " ".join(f"--trust {name}" for name in sorted(set(names_in(schema))))
+        names = [] if is_own(stored, parts(schema)) else sorted(set(names_in(schema)))
+        return " ".join(f"--trust {name}" for name in names)
 
 
 def _own(stored: Stored, state: dict[str, Any]) -> dict[str, Any]:

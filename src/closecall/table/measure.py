@@ -17,8 +17,8 @@ from closecall.linear.calibration import fit_calibrators
 
 
 def wide(scores: Array) -> Array:
-    """Return scores (samples, classes); a single column (samples, 1) becomes two."""
-    return scores if scores.shape[1] > 1 else np.column_stack([np.zeros(len(scores)), scores])
+    """Return scores (samples, classes); single scores, (samples,) or (samples, 1), become two columns."""
+    return scores if scores.ndim == 2 and scores.shape[1] > 1 else np.column_stack([np.zeros(len(scores)), scores])
 
 
 def confusion(truth: Array, predicted: Array, classes: int) -> Array:
@@ -63,9 +63,8 @@ class Metric:
     """A metric: how predictions are scored and displayed.
 
     ``value`` takes codes of the true classes (samples,) and scores (samples, classes); higher is better. ``factor``
-    converts a value to the displayed one, ``digits`` is its number of decimals, and ``unit`` is the unit of
-    differences. ``probabilities`` states whether scores must be log probabilities, and ``scoring`` is
-    scikit-learn's name for the metric.
+    converts a value to the displayed one, and ``unit`` is the unit of differences. ``probabilities`` states whether
+    scores must be log probabilities, and ``scoring`` is scikit-learn's name for the metric.
     """
 
     name: str
@@ -74,7 +73,6 @@ class Metric:
     factor: float = 100.0
     unit: str = "points"
     probabilities: bool = False
-    digits: int = 2
     scoring: str | None = None
 
     @property
@@ -106,7 +104,7 @@ METRICS = {
         Metric("accuracy", "accuracy (%)", _accuracy),
         Metric("balanced_accuracy", "balanced accuracy (%)", _balanced, scoring="balanced_accuracy"),
         Metric("f1", "F1, mean over the classes (%)", _f1, scoring="f1_macro"),
-        Metric("log_loss", "log loss", _log_loss, -1.0, "nats", True, 4, "neg_log_loss"),
+        Metric("log_loss", "log loss", _log_loss, -1.0, "nats", True, "neg_log_loss"),
         Metric("auc", "AUC (%)", _auc, scoring="roc_auc_ovr"),
     )
 }

@@ -11,7 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from .preprocess import Preprocessor, Step, finite
 from .train import train
 from .tuning import How, scores_of
 
-T = TypeVar("T")
 FORMAT = 1
 #: If a numeric column has at least this many values and none is a number, it is not the column seen in training.
 FEW = 3
@@ -57,12 +56,11 @@ class TableModel:
 
         The folds of a search keep the groups or times of ``order`` apart.
         """
-        how = how or How()
+        how, order = how or How(), order or Order()
         recipe = Preprocessor.fit(table.frame, table.columns, how.squashed)
         X, y = recipe.matrix(table.frame), np.asarray(table.labels, dtype=str)
-        rows = np.arange(len(y))
-        if order is not None and order.kind:
-            rows = np.argsort(order.values, kind="stable") if order.kind == "time" else rows
+        rows = np.argsort(order.values, kind="stable") if order.kind == "time" else np.arange(len(y))
+        if order.kind:
             cv, groups = order.inner(np.unique(y, return_inverse=True)[1], rows)
             how = replace(how, cv=cv, groups=groups)
         marks, times = np.unique(marks_of(X, y), return_counts=True)
@@ -143,23 +141,18 @@ class TableModel:
                 continue
             known = texts(frame[name]).dropna()
             if strange[name] >= len(known):
-                raise DataError(
-                    f"the column {name!r} contained {step.column.kind}s in training but has none here (it has "
-                    f"{known.iloc[0][:40]!r}); pass the column that the model was trained on"
-                )
+                found = f"contained {step.column.kind}s in training but has none here (it has {known.iloc[0][:40]!r})"
+                raise DataError(f"the column {name!r} {found}; pass the column that the model was trained on")
 
     def check(self, names: Sequence[str], known: Sequence[str] = ()) -> tuple[str, ...]:
         """Return notes on unused columns (except ``known`` ones); raise an error that names missing ones."""
         wanted = [step.column.name for step in self.recipe.steps]
         new = [name for name in names if name not in (*wanted, *known, self.target)]
-        missing = [name for name in wanted if name not in names]
-        if missing:
+        if missing := [name for name in wanted if name not in names]:
             near = {name: nearest(name, new) for name in missing}
-            hints = [f"rename {found!r} to {name!r}" for name, found in near.items() if found]
-            raise DataError(
-                f"the model needs the columns {quoted(missing)}, which the data does not have; "
-                + ("; ".join(hints) if hints else "add them, and leave unknown values empty")
-            )
+            hints = "; ".join(f"rename {found!r} to {name!r}" for name, found in near.items() if found)
+            advice = hints or "add them, and leave unknown values empty"
+            raise DataError(f"the model needs the columns {quoted(missing)}, which the data does not have; {advice}")
         return (f"columns that the model does not use: {quoted(new)}",) if new else ()
 
     def to_sklearn(self) -> Any:
@@ -208,25 +201,21 @@ class TableModel:
         try:
             return _checked(given, classifier)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(
-                f"{os.fspath(path)!r}: its preprocessing does not match its classifier; fit it again"
-            ) from error
+            why = "its preprocessing does not match its classifier; fit it again"
+            raise DataError(f"{os.fspath(path)!r}: {why}") from error
 
 
 def _checked(given: dict[str, Any], classifier: Any) -> TableModel:
     """Return the model of a stored state; anything that ``save`` would not have written raises an error."""
-    steps = tuple(_stored_step(*each) for each in given["steps"])
-    bound = _is(float, given.get("bound", 0.0))  # an earlier release did not squash
-    recipe = Preprocessor(steps, given["mean"], given["scale"], bound or np.inf)
+    steps, mean, scale = tuple(_stored_step(*each) for each in given["steps"]), given["mean"], given["scale"]
+    bound = _is(float, given.get("bound", 0.0)) or np.inf  # an earlier release did not squash
     seen = given.get("seen", np.empty(0, dtype=np.uint64))  # an earlier release did not store it
     width = (sum(step.width for step in steps),)
-    fits = width == recipe.mean.shape == recipe.scale.shape == (classifier.n_features_in_,)
-    fits = fits and recipe.mean.dtype == recipe.scale.dtype == np.float64
-    fits = fits and recipe.bound > 0 and bool(np.isfinite([recipe.mean, recipe.scale]).all())
-    fits = fits and bool((recipe.scale > 0).all()) and seen.dtype == np.uint64 and seen.ndim == 1
-    if not fits:
+    fits = width == mean.shape == scale.shape == (classifier.n_features_in_,)
+    fits = fits and mean.dtype == scale.dtype == np.float64 and seen.dtype == np.uint64 and seen.ndim == 1
+    if not (fits and bound > 0 and np.isfinite([mean, scale]).all() and (scale > 0).all()):
         raise ValueError("it does not fit")
-    return TableModel(_is(str, given["target"]), recipe, classifier, seen)
+    return TableModel(_is(str, given["target"]), Preprocessor(steps, mean, scale, bound), classifier, seen)
 
 
 def marks_of(X: Array, labels: Array) -> Array:
@@ -239,7 +228,7 @@ def marks_of(X: Array, labels: Array) -> Array:
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 
-def _is(kind: type[T], value: Any) -> T:
+def _is(kind: type, value: Any) -> Any:
     if type(value) is not kind:
         raise TypeError(f"{value!r} is not of type {kind.__name__}")
     return value

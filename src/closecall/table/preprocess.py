@@ -118,11 +118,10 @@ class Preprocessor:
                     z = (numbers(frame[step.column.name], step.column) - self.mean[at]) / self.scale[at]
                 count = int((np.abs(z) > self.bound).sum())
                 cells += [f"{counted(count, 'cell')} of {step.column.label!r}"] if count else []
-        levels = [f"{counted(len(step.rare), 'name')} of {step.column.name!r}" for step in self.steps if step.rare]
-        pulled, rare = (listed(each, 5, "and of {} more columns") for each in (cells, levels))
-        pulled += f" beyond {self.bound:g} robust deviations were squashed (--no-squash keeps them)"
-        rare += f" seen fewer than {SEEN} times count as {OTHER!r}"
-        return (*([pulled] if cells else []), *([rare] if levels else []))
+        names = [f"{counted(len(step.rare), 'name')} of {step.column.name!r}" for step in self.steps if step.rare]
+        squashed = f"beyond {self.bound:g} robust deviations were squashed (--no-squash keeps them)"
+        notes = {squashed: cells, f"seen fewer than {SEEN} times count as {OTHER!r}": names}
+        return tuple(f"{listed(each, 5, 'and of {} more columns')} {what}" for what, each in notes.items() if each)
 
     @property
     def names(self) -> list[str]:
@@ -137,11 +136,9 @@ class Preprocessor:
                 f"the table expands to {len(frame)} rows x {len(self.mean)} columns, {need / 2**30:.1f} GiB; use fewer "
                 "rows (--rows) or leave out columns with many values (--drop)"
             )
-        X, at = np.empty((len(frame), len(self.mean))), 0
-        for step in self.steps:
-            block, odd = _apply(frame[step.column.name], step)
-            X[:, at : at + block.shape[1]] = block
-            at += block.shape[1]
+        X = np.empty((len(frame), len(self.mean)))
+        for step, at in self.places():
+            X[:, at : at + step.width], odd = _apply(frame[step.column.name], step)
             if strange is not None and odd:
                 strange[step.column.name] += odd
         with np.errstate(over="ignore", invalid="ignore"):  # `finite` refuses the result if necessary

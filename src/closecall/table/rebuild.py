@@ -206,8 +206,9 @@ KINDS: dict[str, tuple[dict[str, Any], Callable[[Stored, dict[str, Any], int, in
 _SETTINGS = ("max_features", "min_samples_leaf", "max_leaf_nodes", "setting_")
 
 
-def is_own(stored: Stored, node: Any) -> bool:
-    """Return whether a classifier is one that ``closecall fit`` writes."""
+def is_own(stored: Stored, state: dict[str, Any]) -> bool:
+    """Return whether the classifier of a model is one that ``closecall fit`` writes."""
+    node = state["classifier"]
     fixed, _ = KINDS.get(f"{node['__module__']}.{node['__class__']}", (None, None))
     return fixed is not None and all(stored.plain(parts(node)[name]) == value for name, value in fixed.items())
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import platform
-import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -81,8 +80,7 @@ def make_folder(page: Path) -> None:
 def check_packages() -> str:
     """Return the reason why no page can be created, or an empty string."""
     try:
-        import closecall.report.html
-        import closecall.table.figures  # noqa: F401
+        import closecall.report.html  # noqa: F401
         from closecall.report.charts import check_room
 
         check_room()
@@ -96,14 +94,15 @@ def check_packages() -> str:
 def write(found: TableComparison, page: Path) -> list[Path]:
     """Write the page and the result files; return their paths, the page first."""
     beside = [page.with_name(f"{page.stem}-{name}") for name in ("results.csv", "results.json", "rows.csv")]
-    document = {"command": _command(found.arguments), "environment": _environment(), "records": as_records(found)}
-    contents = [to_html(found, [path.name for path in beside]), to_csv(found), json.dumps(document, indent=1) + "\n",
-                csv_text([SUSPECT, *suspect_rows(found.rows)])]  # fmt: skip
-    paths = [page, *beside]
-    for path, text in zip(paths, contents, strict=True):
+    document = {"command": found.command, "environment": _environment(), "records": found.records()}
+    contents = {
+        page: to_html(found, [path.name for path in beside]), beside[0]: to_csv(found),
+        beside[1]: json.dumps(document, indent=1) + "\n", beside[2]: csv_text([SUSPECT, *suspect_rows(found.rows)]),
+    }  # fmt: skip
+    for path, text in contents.items():
         with opened(str(path)) as file:
             file.write(text)
-    return paths
+    return list(contents)
 
 
 def to_csv(found: TableComparison) -> str:
@@ -121,7 +120,7 @@ def to_csv(found: TableComparison) -> str:
 def suspect_rows(suspects: Any, most: int = 0) -> list[tuple[str, ...]]:
     """Return the first ``most`` rows to check of each kind (0: all), numbered from 1, not counting the header line."""
     found: list[tuple[str, ...]] = []
-    for kind in ("label", "cell", "twin"):
+    for kind in KINDS:
         mine = suspects[suspects["kind"] == kind].head(most or len(suspects))
         found += [
             (kind, str(int(row.row) + 1), str(row.label), str(row.said), f"{row.score:.3g}", str(row.detail))
@@ -132,9 +131,8 @@ def suspect_rows(suspects: Any, most: int = 0) -> list[tuple[str, ...]]:
 
 def suspect_counts(suspects: Any) -> str:
     """State how many rows of each kind there are to check."""
-    counts = suspects["kind"].value_counts().to_dict() if len(suspects) else {}
-    words = [f"{counted(counts[kind], 'row')} {what}" for kind, what in KINDS.items() if kind in counts]
-    return "; ".join(words) or "none"
+    counts = Counter(suspects["kind"])
+    return "; ".join(f"{counted(counts[kind], 'row')} {KINDS[kind]}" for kind in KINDS if counts[kind]) or "none"
 
 
 def suspect_records(suspects: Any, most: int = 0) -> list[Row]:
@@ -150,15 +148,15 @@ def to_html(found: TableComparison, beside: Sequence[str] = ()) -> str:
 
     comparison, table = found.comparison, found.table
     with unchecked():
-        first, calls = _charts(found)
+        charts = _charts(found)
     results = content.rows(comparison)
     columns = [name for name in results[0] if any(row[name] not in (None, "") for row in results)]
     header, rows = content.close_calls(table, found.splits, comparison.classes)
     return render(
-        "compare.html.jinja", charts=[first, *calls], scripts=("table.js",), parts=list(PAGE_PARTS.items()),
+        "compare.html.jinja", charts=charts, scripts=("table.js",), parts=list(PAGE_PARTS.items()),
         name=shown(table.name), lead=_lead(found), verdict=content.sentence(comparison.text),
         reason=content.sentence(comparison.reason), outcome="ahead" if comparison.verdict == "close-k" else "",
-        hints=found.hints, first=first, calls=calls, call_header=header, call_rows=rows,
+        hints=found.hints, first=charts[0], calls=charts[1:], call_header=header, call_rows=rows,
         mistakes=content.mistakes(comparison),
         suspects=suspect_rows(found.rows, LISTED), suspect_header=SUSPECT,
         suspect_counts=f"{suspect_counts(found.rows)}.", precision=PRECISION,
@@ -166,12 +164,11 @@ def to_html(found: TableComparison, beside: Sequence[str] = ()) -> str:
         how=f"Mean test {comparison.metric.label} over {len(found.splits)} splits with its 95 % interval. Gains are "
         f"relative to {comparison.found[comparison.plain].title}, and p is adjusted over the contenders (Holm). "
         "The values of k, alpha and the setting are those chosen most often in validation.",
-        results=results, columns=columns,
-        formats={**content.FORMATS, comparison.metric.label: ".2f"},
+        results=results, columns=columns, formats={**content.FORMATS, comparison.metric.label: ".2f"},
         choices={"loss": list(dict.fromkeys(row["loss"] for row in results if row["loss"]))},
         reading=content.reading(table), notes=table.notes, fields=content.DESCRIBED,
-        described=list(content.described(table)),
-        command=_command(found.arguments), environment=_environment(), beside=list(zip(beside, BESIDE, strict=False)),
+        described=content.described(table),
+        command=found.command, environment=_environment(), beside=list(zip(beside, BESIDE, strict=False)),
     )  # fmt: skip
 
 
@@ -193,10 +190,6 @@ def _environment() -> Row:
     return {"python": platform.python_version(), "platform": platform.platform(), "packages": versions}
 
 
-def _command(arguments: Sequence[str]) -> str:
-    return shlex.join(["closecall", *arguments])
-
-
 #: The rows on which methods are tuned and scored, by how the rows are divided.
 _DIVIDED = {
     "": "75 % of the rows and scored on the rest",
@@ -214,11 +207,10 @@ def _lead(found: TableComparison) -> str:
     )
 
 
-def _charts(found: TableComparison) -> tuple[Chart, list[Chart]]:
-    """Return the opening chart, and charts with details of close-k."""
+def _charts(found: TableComparison) -> list[Chart]:
+    """Return the opening chart, and a chart of the coefficients of close-k."""
+    from closecall.report import charts as draw
     from closecall.report.html import place
-
-    from . import figures as draw
 
     comparison, metric = found.comparison, found.comparison.metric
     plain = comparison.found[comparison.plain].title
@@ -228,9 +220,6 @@ def _charts(found: TableComparison) -> tuple[Chart, list[Chart]]:
         "and a bar for its 95 % interval. Grey means not significant after adjustment for all contenders.",
         draw.gains(*content.moves(comparison), f"{metric.unit} gained"),
     )
-    weights = content.coefficients(found.splits, comparison.classes)
-    if not weights:
-        return first, []
     left, right = "others", "the class after the arrow"
     if len(comparison.classes) == 2:
         left, right = map(repr, comparison.classes)
@@ -239,7 +228,8 @@ def _charts(found: TableComparison) -> tuple[Chart, list[Chart]]:
         f"Larger values favour {right} for columns on the right, and {left} for columns on the left. "
         "Grey means that the interval contains zero."
     )
-    return first, [place("chart-coefficients", caption, draw.coefficients(weights))]
+    weights = content.coefficients(found.splits, comparison)
+    return [first, place("chart-coefficients", caption, draw.coefficients(weights))]
 
 
 def as_records(found: TableComparison) -> list[Row]:
@@ -250,7 +240,7 @@ def as_records(found: TableComparison) -> list[Row]:
     for rank, result in enumerate(comparison.results, 1):
         records.append({
             "kind": "result", "rank": rank, "method": result.method, "label": result.label, "loss": result.loss,
-            metric.name: metric.plain(result.mean), **result.record(metric),
+            **result.record(metric, metric.name),
             "k": None if math.isnan(result.k) else result.k,
             "alpha": None if math.isnan(result.alpha) else result.alpha, "setting": result.setting,
             "values": [metric.plain(value) for value in result.values],
@@ -263,8 +253,8 @@ def as_records(found: TableComparison) -> list[Row]:
     records.append({
         "kind": "verdict", "verdict": comparison.verdict, "use": comparison.use, "text": comparison.text,
         "reason": comparison.reason, "linear": comparison.linear, "metric": metric.name,
-        "helps": [{"method": each.method, "gain": each.mean, "low": each.mean - each.half_width,
-                   "high": each.mean + each.half_width, "p": each.p} for each in comparison.helps],
+        "helps": [dict(zip(("method", "gain", "low", "high", "p"), (each.method, *each.interval, each.p), strict=True))
+                  for each in comparison.helps],
         "majority": metric.plain(comparison.found[MAJORITY].mean), "majority_class": comparison.majority,
         "splits": len(found.splits), "training_rows": comparison.training_rows,
     })  # fmt: skip

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from closecall._budget import LIMIT
 from closecall.cluster import (
     DaskAggregateLossClassifier,
     DaskCloseKClassifier,
@@ -26,12 +25,11 @@ from closecall.cluster import (
 )
 from closecall.cluster.classifier import MAX_GATHERED
 from closecall.cluster.columns import Columns, columns_of
-from closecall.cluster.parquet_source import Recast, cells_of, first_columns
+from closecall.cluster.parquet_source import Recast, first_columns
 from closecall.preprocessing import BOUND
 from closecall.report.text import listed
 from closecall.table.read.columns import Column, check_target, quoted, target_of, texts, without_label
 from closecall.table.read.dataset import DataError, need_pandas
-from closecall.table.read.files import CELL_BYTES
 from closecall.table.read.sheet import check_names
 
 from .model import TableModel
@@ -48,18 +46,12 @@ STREAMED: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Streamed:
-    """A fitted model with the number of rows (in total and in each class), the number of passes, and notes."""
+    """A fitted model with the number of rows in each class, the number of passes, and notes."""
 
     model: TableModel
-    rows: int
     classes: dict[str, int]
     passes: int
     notes: tuple[str, ...]
-
-
-def is_large(paths: Sequence[str]) -> bool:
-    """Return whether a table in Parquet files needs more memory than :data:`closecall._budget.LIMIT`."""
-    return CELL_BYTES * cells_of(paths) > LIMIT
 
 
 def schema_of(paths: Sequence[str], target: str, drop: Collection[str]) -> tuple[str, list[str], tuple[str, ...]]:
@@ -114,12 +106,12 @@ def fit_streamed(
     codes, classes, notes = classes_of(found.labels, target, source.files[0])
     used, more = _used(found, source.features, keep)
     names = [source.features[place] for place in used]
-    rows = sum(classes.values())
     center, scale = found.robust if how.squashed else (found.mean, found.scale)
     bound, multiclass = BOUND if how.squashed else np.inf, how.multiclass
-    recast = Recast(center[used], scale[used], codes, single=rows * len(names) > max_gathered, bound=bound)
+    single = sum(classes.values()) * len(names) > max_gathered
+    recast = Recast(center[used], scale[used], codes, single=single, bound=bound)
     more = (*more, *_pulled(found, used, names, recast))
-    if len(classes) > 2 and rows * len(names) > max_gathered and multiclass != "ovr":
+    if len(classes) > 2 and recast.single and multiclass != "ovr":
         multiclass = "ovr"
         more = (*more, "too many rows: the classes are fitted one against the rest (--multiclass ovr)")
     settings: dict[str, Any] = {"multiclass": multiclass, "callback": callback, "max_gathered": max_gathered}
@@ -132,7 +124,7 @@ def fit_streamed(
     local.classes_ = np.array(list(classes))
     steps = tuple(Step(Column(name, "number"), float(mean)) for name, mean in zip(names, recast.mean, strict=True))
     table_model = TableModel(target, Preprocessor(steps, recast.mean, recast.scale, bound), local)
-    return Streamed(table_model, rows, classes, fitted.n_passes_ + 1, (*notes, *more))
+    return Streamed(table_model, classes, fitted.n_passes_ + 1, (*notes, *more))
 
 
 def _pulled(found: Columns, used: Sequence[int], names: Sequence[str], recast: Recast) -> tuple[str, ...]:
@@ -141,9 +133,10 @@ def _pulled(found: Columns, used: Sequence[int], names: Sequence[str], recast: R
     with np.errstate(over="ignore", invalid="ignore"):
         shares = (np.abs(found.sample[:, used] - recast.mean) / recast.scale > recast.bound).mean(axis=0)
     columns = [f"{names[j]!r} ({shares[j]:.2%})" for j in np.flatnonzero(low | high).tolist()]
-    shown = listed(columns, 5, "and {} more columns")
-    note = f"cells of {shown} beyond {recast.bound:g} robust deviations are squashed (--no-squash keeps them)"
-    return (note,) if columns else ()
+    if not columns:
+        return ()
+    beyond = f"beyond {recast.bound:g} robust deviations are squashed (--no-squash keeps them)"
+    return (f"cells of {listed(columns, 5, 'and {} more columns')} {beyond}",)
 
 
 def _look(source: ParquetSource, callback: Callable[[PassEvent], None] | None) -> Columns:

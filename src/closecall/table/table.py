@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
@@ -35,14 +36,8 @@ def is_model(source: str) -> bool:
 def read(source: str, target: str = "", reading: Reading | None = None) -> Sheet:
     """Read a table to learn from, and detect its columns.
 
-    Parameters
-    ----------
-    source : str
-        A file, ``-`` for standard input, or the name of a data set (``monk3``, ``pmlb:...``, ``openml:...``).
-    target : str
-        The target column; if empty, a column with a usual name is chosen, otherwise the last one.
-    reading : Reading, optional
-        Columns to leave out, to keep, or to read as numbers or names, and the separator and encoding of a file.
+    The source is a file, ``-`` for standard input, or the name of a data set (``monk3``, ``pmlb:...``,
+    ``openml:...``). If the target is empty, a column with a usual name is chosen, otherwise the last one.
 
     Examples
     --------
@@ -57,12 +52,9 @@ def read(source: str, target: str = "", reading: Reading | None = None) -> Sheet
     if target and target != named.target:
         raise DataError(f"the target of the data set {source!r} is {named.target!r}, not {target!r}; omit --target")
     check_names(reading.named, [column.name for column in named.columns], source)
-    columns = tuple(
-        replace(column, kind=reading.forced.get(column.name, column.kind))
-        for column in named.columns
-        if column.name not in reading.drop
-    )
-    return Sheet(source, named.frame, named.target, named.labels, columns)
+    used = (column for column in named.columns if column.name not in reading.drop)
+    columns = tuple(replace(column, kind=reading.forced.get(column.name, column.kind)) for column in used)
+    return replace(named, columns=columns)
 
 
 def stream(source: str, rows: int = CHUNK, reading: Reading | None = None) -> Iterator[Any]:
@@ -92,14 +84,12 @@ def _named(source: str) -> Sheet:
 
 def check_classes(table: Sheet, least: int) -> None:
     """Raise an error if a class has fewer than ``least`` rows, or if there are more than 1000 classes."""
-    classes, counts = np.unique(table.labels.astype(str), return_counts=True)
-    pairs = zip(classes.tolist(), counts.tolist(), strict=True)
-    rare = [f"{name!r} ({count})" for name, count in pairs if count < least]
+    classes = Counter(table.labels.astype(str).tolist())
+    rare = [f"{name!r} ({classes[name]})" for name in sorted(classes) if classes[name] < least]
     if rare:
-        few = f"{', '.join(rare[:5])}{', ...' if len(rare) > 5 else ''}"
-        raise DataError(
-            f"{table.name!r}: too few rows of {'the class' if len(rare) == 1 else f'{len(rare)} classes'} {few} of "
-            f"{table.target!r}; every class needs {least} or more: drop those rows or merge the classes"
-        )
+        few = f"{', '.join(rare[:5])}{', ...' if len(rare) > 5 else ''} of {table.target!r}"
+        of = "the class" if len(rare) == 1 else f"{len(rare)} classes"
+        advice = f"every class needs {least} or more: drop those rows or merge the classes"
+        raise DataError(f"{table.name!r}: too few rows of {of} {few}; {advice}")
     if len(classes) > 1000:
         raise DataError(f"{table.name!r}: {len(classes)} classes are too many; is {table.target!r} the target?")

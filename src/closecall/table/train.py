@@ -1,8 +1,9 @@
-"""The models that ``closecall fit`` can train, named as in ``closecall compare`` and saved without pickle."""
+"""Train the models of ``closecall fit``, and estimate how well they predict; their names are those of ``compare``."""
 
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -19,13 +20,20 @@ from closecall._names import Array, lookup
 from closecall.aggregates import AGGREGATES, get_aggregate
 from closecall.families import FAMILIES
 from closecall.linear import AggregateLossClassifier, CloseKClassifier
+from closecall.linear.base import LinearClassifier
 from closecall.linear.calibration import fit_calibrators
+from closecall.paired import FEWEST
+from closecall.report.formats import Row
+from closecall.table.read.sheet import Sheet
 
+from .compare import LEAST, ComparePlan, run_splits
+from .conclude import Conclusion, conclude
 from .contenders import (
     CLOSE_K,
     EXACT_THRESHOLD,
     INSTALLED,
     LOGISTIC,
+    MAJORITY,
     Contender,
     Entry,
     built_in,
@@ -34,6 +42,7 @@ from .contenders import (
     fit_threshold,
     search_of,
 )
+from .divide import Order
 from .keep import check_skops
 from .measure import METRICS, Metric, wide
 from .tuning import CS, How, SplitData, scores_of
@@ -64,13 +73,11 @@ def _tuned(plain: Any, loss: str, X: Array, y: Array, how: How) -> Any:
 
 
 def _worth(metric: Metric, model: Any, X: Array, y: Array) -> float:
-    """Score a model as `compare` does, even if a fold lacks a class or the model has only scores.
-
-    Calibrated probabilities are not available yet at this point, so accuracy replaces metrics that need them.
-    """
+    """Score a model as ``compare`` does, even if a fold lacks a class or the model has only scores."""
     scores, logs = scores_of(model, X, metric.least)
-    counted = METRICS["accuracy"] if metric.probabilities and not logs else metric
-    return counted.value(np.searchsorted(model.classes_, y), wide(scores))
+    if metric.probabilities and not logs:  # no calibrated probabilities are available yet
+        metric = METRICS["accuracy"]
+    return metric.value(np.searchsorted(model.classes_, y), wide(scores))
 
 
 def _calibrated(model: Any, X: Array, y: Array, how: How) -> Any:
@@ -140,6 +147,8 @@ MODELS: dict[str, Callable[[Array, Array, How], Any]] = {
 }
 #: The name of the fitted model in a comparison with others.
 FITTED = "fitted"
+#: The least number of rows for which the splits of an estimate run in separate processes.
+LARGE = 20_000
 #: The nonlinear models, which are saved with skops.
 OTHERS = (*(each.name for each in built_in(How()).values() if each.family != "linear"), *INSTALLED)
 
@@ -173,14 +182,92 @@ def train(name: str, X: Array, y: Array, how: How) -> Any:
     return model
 
 
-def _run(name: str, how: How, data: SplitData, metric: Metric) -> Entry:
-    calibration = how.calibration if metric.probabilities else None
-    inner = replace(how, cv=data.cv, groups=data.groups, calibration=calibration)
-    return entry(FITTED, train(name, *data.known, inner), data, metric)
-
-
-def contender(name: str, how: How) -> Contender:
+def _contender(name: str, how: How) -> Contender:
     """Return the model as a contender, to measure its held-out performance."""
+
+    def run(data: SplitData, metric: Metric) -> Entry:
+        calibration = how.calibration if metric.probabilities else None
+        inner = replace(how, cv=data.cv, groups=data.groups, calibration=calibration)
+        return entry(FITTED, train(name, *data.known, inner), data, metric)
+
     only_fitted = linear_model(name) and name not in built_in(how)
     found = Contender(FITTED, name.replace("_", " "), "", "linear") if only_fitted else contender_of(name, how)
-    return replace(found, name=FITTED, grid=None, own=partial(_run, name, how))
+    return replace(found, name=FITTED, grid=None, own=run)
+
+
+def estimate_words(estimate: Conclusion) -> str:
+    """Return an estimate as a sentence."""
+    metric, found, words = estimate.metric, estimate.found, ""
+    distinct = {found[name].label: found[name] for name in (estimate.plain, FITTED)}
+    for result in reversed(distinct.values()):
+        mean, low, high = (f"{each:.{metric.rough}f}" for each in result.shown(metric))
+        words += f"{mean} ({low} to {high}) {result.label}; "
+    always = f"{metric.shown(found[MAJORITY].mean):.{metric.rough}f} always {estimate.majority!r}"
+    return f"cross-validated {metric.label}, {len(found[FITTED].values)} splits, 95 % intervals: {words}{always}"
+
+
+def estimate_record(estimate: Conclusion) -> Row:
+    """Return an estimate as a record for JSON output."""
+    metric, found = estimate.metric, estimate.found
+    record: Row = {"metric": metric.name, "splits": len(found[FITTED].values)}
+    for name, result in (("model", found[FITTED]), ("plain", found[estimate.plain]), ("majority", found[MAJORITY])):
+        record[name] = {"label": result.label, **result.record(metric, "mean")}
+    return record
+
+
+def why_none(table: Sheet, splits: int, order: Order) -> str:
+    """Return why held-out rows cannot be used to evaluate a model; empty if they can or no estimate was requested."""
+    if splits >= 2 and order.few:
+        return f"no estimate: {order.few} groups are too few to estimate an error; {FEWEST} are needed"
+    rare, count = min(Counter(map(str, table.labels)).items(), key=lambda each: each[1])
+    if splits < 2 or count >= LEAST:
+        return ""
+    return f"no estimate: the class {rare!r} has {count} rows, and {LEAST} are needed to test the model"
+
+
+def estimate(table: Sheet, model: str, how: How, order: Order, splits: int, seed: int) -> Conclusion | None:
+    """Evaluate a model alongside logistic regression and the largest class on the same held-out rows.
+
+    Return None if no estimate was requested (fewer than two splits) or none is possible; see :func:`why_none`.
+    """
+    if splits < 2 or why_none(table, splits, order):
+        return None
+    jobs = 0 if len(table.labels) >= LARGE else 1
+    plan = ComparePlan(how.loss, how.multiclass, how.metric, how.squashed, splits=splits, seed=seed, jobs=jobs)
+    contenders = (_contender(model, how), contender_of(plan.plain[0]))
+    return conclude(table, list(run_splits(table, plan, order, contenders)), plan, contenders, order)
+
+
+def chosen_words(classifier: Any, model: str, metric: Metric) -> str:
+    """Return a sentence on the chosen setting and the reason for it; ``metric`` is the one used in the search."""
+    setting = getattr(classifier, "setting_", "")
+    if not isinstance(classifier, LinearClassifier):
+        return f"chosen: {type(classifier).__name__} as requested by --model {model}, {setting}"
+    counts = f"alpha = {getattr(classifier, 'alpha_', getattr(classifier, 'alpha', 0)):g}"
+    if not hasattr(classifier, "best_params_"):
+        kind = classifier.aggregate.replace("_", " ")
+        words = f"chosen: {kind} of the {classifier.loss} loss with {counts}, as requested by --model {model}"
+        return f"{words}; {setting}" if setting else words
+    # The multiclass form is left out: `chosen` names the aggregate itself.
+    kind = _kind({**classifier.best_params_, "aggregate": classifier.aggregate_, "multiclass": ""})
+    if classifier.k_ < classifier.n_training_mass_:
+        counts = f"k = {classifier.k_:g} of {classifier.n_training_mass_:g} rows, {counts}"
+    steps = classifier.guard_report_["comparisons"]
+    if not steps:
+        return f"chosen: {kind} with {counts}, the best mean score of all settings"
+    won = [step for step in steps if step["taken"]]
+    step = won[-1] if won else max(steps, key=lambda each: each["gain"])
+    found, needed = (metric.gain(step[name]) for name in ("gain", "needed"))
+    gain = f"{found:+.{metric.rough}f} {metric.unit} (a clear gain needs {needed:.{metric.rough}f})"
+    reason = f"it is better than {_kind(step['reference'])}: {gain}"
+    if not won:
+        lost = f"{_kind(step['challenger'])} is not clearly better: {gain}"
+        reason = lost if step["gain"] > 0 else "nothing else is better"
+    return f"chosen: {kind} with {counts}, because {reason}"
+
+
+def _kind(setting: Row) -> str:
+    softmax = setting["multiclass"] == "softmax" and get_aggregate(setting["aggregate"]).plain
+    name = "multinomial logistic regression" if softmax else str(setting["aggregate"]).replace("_", " ")
+    details = {"exact_intercept": ", exact intercept", "without_outliers": ", without outliers"}
+    return name + "".join(words for key, words in details.items() if setting[key])

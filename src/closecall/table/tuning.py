@@ -126,18 +126,14 @@ class Grid:
         choices = self.settings(len(data.y[0]))
         if len(choices) == 1 and not metric.probabilities:
             return np.zeros(1), None
-        values, kept = list[float](), None
-        for _, model in choices:
-            fitted = model.fit(data.X[0], data.y[0])
-            value = metric.value(data.y[1], judged(fitted, data, 1, metric))
-            kept = fitted if value > max(values, default=-np.inf) else kept
-            values.append(value)
-        return np.array(values), kept
+        fitted = [model.fit(data.X[0], data.y[0]) for _, model in choices]
+        values = np.array([metric.value(data.y[1], judged(model, data, 1, metric)) for model in fitted])
+        return values, fitted[values.argmax()]
 
     def final(self, place: int, rows: int) -> tuple[str, Any]:
         """Return the description of a setting, and the classifier to train on all available rows."""
         words, model = self.settings(rows)[place]
-        if hasattr(model, "n_estimators") and model.n_estimators == TRIED:
+        if getattr(model, "n_estimators", 0) == TRIED:
             model.set_params(n_estimators=TREES)
         return words, model
 

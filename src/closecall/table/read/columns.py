@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from closecall._names import Array
+from closecall.report.text import counted
 
 from .dataset import DataError, need_pandas
 from .files import MISSING
@@ -148,11 +149,9 @@ def _parse_numbers(column: Any, form: str) -> Array:
 def _parse_dates(column: Any, form: str) -> Array:
     pd = need_pandas()
     if not pd.api.types.is_datetime64_any_dtype(column):
-        text, found = texts(column), None
-        for each in (form or "ISO8601").split(EITHER):
-            days = pd.to_datetime(text, format=each, errors="coerce", utc=True)
-            found = days if found is None else found.fillna(days)
-        column = found
+        text, forms = texts(column), (form or "ISO8601").split(EITHER)
+        days = [pd.to_datetime(text, format=each, errors="coerce", utc=True) for each in forms]
+        column = days[0].fillna(days[-1])
     elif column.dt.tz is not None:
         column = column.dt.tz_convert("UTC")
     moments = column.dt.tz_localize(None).to_numpy(dtype="datetime64[ns]")
@@ -277,26 +276,21 @@ def columns_of(
 
 
 def _detect(name: str, column: Any, keep: bool) -> tuple[Column | None, str]:
-    pd = need_pandas()
-    if pd.api.types.is_datetime64_any_dtype(column):
+    types = need_pandas().api.types
+    if types.is_datetime64_any_dtype(column):
         return Column(name, "date"), ""
     text = texts(column)
-    known = text[text.notna()]
-    if not len(known):
-        return None, f"{name!r} is left out: it has no values"
-    different = known.nunique()
-    if different == 1:
-        return None, f"{name!r} is left out: it has only one value, {known.iloc[0][:40]!r}"
-    unique = different == len(text)
-    is_bool = pd.api.types.is_bool_dtype(column)
-    what, note = (Column(name, "nominal"), "") if is_bool else _kind(name, column, known)
-    hint = "as in an identifier (use --keep to include it)"
-    if what.kind == "number" and what.form == PLAIN and not keep and unique and len(text) >= _FEW:
-        whole = (numbers(column, what) % 1 == 0).all() and not known.str.contains(r"[.,eE]").any()
-        if whole:
-            return None, f"{name!r} is left out: all its integers differ, {hint}"
-    if what.kind == "nominal" and unique and not keep:
-        return None, f"{name!r} is left out: all its values differ, {hint}"
+    known, different = text.dropna(), text.nunique()
+    if different < 2:
+        why = f"only one value, {known.iloc[0][:40]!r}" if different else "no values"
+        return None, f"{name!r} is left out: it has {why}"
+    what, note = (Column(name, "nominal"), "") if types.is_bool_dtype(column) else _kind(name, column, known)
+    if different == len(text) and not keep:
+        plain = what == Column(name, "number") and len(text) >= _FEW
+        whole = plain and (numbers(column, what) % 1 == 0).all() and not known.str.contains(r"[.,eE]").any()
+        if whole or what.kind == "nominal":
+            differ = f"all its {'integers' if whole else 'values'} differ"
+            return None, f"{name!r} is left out: {differ}, as in an identifier (use --keep to include it)"
     return what, note
 
 
@@ -305,13 +299,14 @@ def _forced(name: str, column: Any, wanted: str) -> tuple[Column, str]:
     if wanted == "nominal":
         return Column(name, "nominal"), ""
     known = texts(column).dropna()
-    best = max((Column(name, "number", form) for form in NUMBERS), key=lambda each: _share(known, each))
-    share = _share(known, best)
-    if not share:
+    shares = {form: _share(known, Column(name, "number", form)) for form in NUMBERS}
+    best = max(shares, key=shares.__getitem__)
+    if not shares[best]:
         text = repr(known.iloc[0][:40])
         raise DataError(f"{name!r} contains no numbers, only text such as {text}; omit --numeric {name!r}")
-    odd = round((1 - share) * len(known))
-    return best, f"{name!r} is read as numbers; {odd} of its values are not numbers and count as missing" if odd else ""
+    odd = round((1 - shares[best]) * len(known))
+    note = f"{name!r} is read as numbers; {odd} of its values are not numbers and count as missing"
+    return Column(name, "number", best), note if odd else ""
 
 
 def _kind(name: str, column: Any, known: Any) -> tuple[Column, str]:
@@ -333,8 +328,7 @@ def _kind(name: str, column: Any, known: Any) -> tuple[Column, str]:
             break
     if what.kind == "nominal":
         what = _two_formats(name, known) or what
-        share = _share(known, what) if what.kind == "date" else 1.0
-    return what, _how_read(what, known, share, shares)
+    return what, _how_read(what, known, shares)
 
 
 def _two_formats(name: str, known: Any) -> Column | None:
@@ -342,17 +336,17 @@ def _two_formats(name: str, known: Any) -> Column | None:
     head = known.iloc[:_LOOK]
     first = max(DATES, key=lambda form: _share(head, Column(name, "date", form)))
     others = [form for form in DATES if {first[:5], form[:5]} != {"%d/%m", "%m/%d"} and form != first]
-    both = max(others, key=lambda form: _share(head, Column(name, "date", f"{first}{EITHER}{form}")))
-    found = Column(name, "date", f"{first}{EITHER}{both}")
+    both = [Column(name, "date", f"{first}{EITHER}{form}") for form in others]
+    found = max(both, key=lambda each: _share(head, each))
     return found if _share(head, found) > 0.5 and _share(known, found) >= MOSTLY else None
 
 
-def _how_read(what: Column, known: Any, share: float, shares: Mapping[str, float]) -> str:
+def _how_read(what: Column, known: Any, shares: Mapping[str, float]) -> str:
     """Return a note on how a column is read; empty if that is obvious."""
     if what.kind == "nominal":
         return ""
     found, name = numbers(known, what), what.name
-    if what.form == "%d/%m/%Y" and shares.get("%m/%d/%Y") == share:
+    if what.form == "%d/%m/%Y" and shares.get("%m/%d/%Y") == shares[what.form]:
         return f"{name!r} is read as day/month/year; every date also fits month/day/year"
     note = ""
     if what.form in PAIR:
@@ -363,11 +357,11 @@ def _how_read(what: Column, known: Any, share: float, shares: Mapping[str, float
         plain = need_pandas().to_numeric(known, errors="coerce").to_numpy()
         place = int((np.isnan(plain) & ~np.isnan(found)).argmax())
         note = f"{name!r} is read as numbers, {known.iloc[place][:30]!r} as {found[place]:.12g}"
-    if share < 1:
-        odd = known[np.isnan(found)]
-        count = "1 value" if len(odd) == 1 else f"{len(odd)} values"
-        lost = f"{count} such as {odd.iloc[0][:40]!r} {'counts' if len(odd) == 1 else 'count'} as missing"
-        note = f"{note}; {lost}" if note else f"{name!r} contains {what.kind}s; {lost}"
+    odd = known[np.isnan(found)]
+    if len(odd):
+        verb = "counts" if len(odd) == 1 else "count"
+        lost = f"{counted(len(odd), 'value')} such as {odd.iloc[0][:40]!r} {verb} as missing"
+        note = f"{note or f'{name!r} contains {what.kind}s'}; {lost}"
     return note
 
 

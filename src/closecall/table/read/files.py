@@ -1,8 +1,10 @@
-"""Paths, types and output of files, and untrusted text that is unpacked, counted and checked while it is read.
+"""Paths, types and output of files, and untrusted text and Parquet files that are checked while they are read.
 
 A file of a megabyte can unpack to a gigabyte, a gigabyte of ``1,1`` can need twelve gigabytes of memory, and an
 unclosed quote can turn the rest of the file into one cell. Memory is therefore counted cell by cell, as the text
-arrives.
+arrives. In Parquet files, dictionary and run-length encoding can expand a few hundred bytes to gigabytes of text. Text
+columns are therefore read as dictionaries, which are as small in memory as in the file, and their expanded size is
+counted before allocation.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import gzip
 import io
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -86,11 +89,10 @@ class _Rejoined(io.RawIOBase):
 class Text(_Rejoined):
     """The bytes of a table, counted while they are read.
 
-    A reader that works in pieces may set a new budget for each piece. Cells are counted by separators and line ends,
-    unless there is no separator.
+    A reader that works in pieces may set a new budget for each piece. Cells are counted by separators and line ends.
     """
 
-    def __init__(self, head: bytes, rest: Readable, what: object, budget: Budget, separator: str = "") -> None:
+    def __init__(self, head: bytes, rest: Readable, what: object, budget: Budget, separator: str) -> None:
         super().__init__(head, rest)
         self.what, self.budget, self.separator = what, budget, separator
 
@@ -98,7 +100,7 @@ class Text(_Rejoined):
         piece = super().take(size)
         if b"\0" in piece:
             raise DataError(f"{self.what} contains zero bytes, so it is not a text file; pass CSV, TSV or .parquet")
-        cells = piece.count(self.separator.encode()) + piece.count(b"\n") if self.separator else 0
+        cells = piece.count(self.separator.encode()) + piece.count(b"\n")
         try:
             self.budget.spend(len(piece) + CELL_BYTES * cells)
         except BudgetError as error:
@@ -123,3 +125,87 @@ def check_columns(count: int, what: object) -> None:
     """Reject a table with very many columns: pandas needs minutes and gigabytes for a million empty ones."""
     if count > MAX_COLUMNS:
         raise DataError(f"{what} has {count} columns; at most {MAX_COLUMNS} can be read")
+
+
+def stream_parquet(path: Path, rows: int, limit: int, *, whole: bool = False) -> Iterator[Any]:
+    """Yield frames of at most ``rows`` rows, each of at most ``limit`` bytes; an empty file gives one empty frame.
+
+    If ``whole`` is true, a single frame contains all rows.
+    """
+    if not path.is_file():
+        raise DataError(f"cannot read {str(path)!r}: no such file")
+    try:
+        import pyarrow  # type: ignore[import-untyped]
+        import pyarrow.parquet  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise DataError(f"reading {str(path)!r} needs pyarrow: pip install pyarrow, or save it as CSV") from error
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            plain = _check(file, str(path), limit if whole else 0)
+        texts = [field.name for field in plain if _is_text(field.type)]
+        with pyarrow.parquet.ParquetFile(path, read_dictionary=texts) as file:
+            batches = _bounded(file.iter_batches(batch_size=rows), str(path), limit, whole)
+            if whole or not file.metadata.num_rows:
+                yield _frame([*batches], file.schema_arrow, plain)
+            else:
+                yield from (_frame([batch], file.schema_arrow, plain) for batch in batches)
+    except (DataError, GeneratorExit):
+        raise
+    except Exception as error:  # a forged file can raise almost anything in pyarrow and pandas
+        detail = " ".join(str(error).split())[:200]
+        raise DataError(f"{str(path)!r} is truncated or not a Parquet file ({detail})") from error
+
+
+def _check(file: Any, what: str, limit: int) -> Any:
+    """Return the schema of a file if it describes a table; with a limit, also check the stated size."""
+    import pyarrow
+
+    schema, rows = file.schema_arrow, file.metadata.num_rows
+    if twice := [name for name, count in Counter(schema.names).items() if count > 1]:
+        raise DataError(f"{what}: the columns {', '.join(map(repr, twice[:5]))} appear more than once; rename them")
+    nested = [field.name for field in schema if field.type.num_fields and not pyarrow.types.is_dictionary(field.type)]
+    if nested:
+        raise DataError(f"{what}: the column {nested[0]!r} contains lists or structures; convert it to plain columns")
+    check_columns(len(schema), what)
+    fixed = [field.type.byte_width for field in schema if pyarrow.types.is_fixed_size_binary(field.type)]
+    # The pieces of a stream are checked one by one, but a single row can already be too wide.
+    if (CELL_BYTES * len(schema) + sum(fixed)) * max(rows if limit else 1, 1) > (limit or LIMIT):
+        size = f"{rows} rows x {len(schema)} columns"
+        raise DataError(f"{what} unpacks to {size}, which is too much; use fewer rows or columns")
+    return schema
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    kinds = types.is_string, types.is_large_string, types.is_binary, types.is_large_binary
+    return any(is_kind(kind) for is_kind in kinds)
+
+
+def _bounded(batches: Iterator[Any], what: str, limit: int, whole: bool) -> Iterator[Any]:
+    size = 0
+    for batch in batches:
+        size = (size if whole else 0) + sum(map(_plain_bytes, batch.columns))
+        if size > limit:
+            raise DataError(f"{what} needs more than the {limit} bytes allowed when unpacked")
+        yield batch
+
+
+def _plain_bytes(column: Any) -> int:
+    """Return the size of a column once its dictionary is expanded."""
+    import pyarrow
+    from pyarrow import compute
+
+    if not pyarrow.types.is_dictionary(column.type) or not _is_text(column.type.value_type):
+        return max(int(column.nbytes), CELL_BYTES * len(column))
+    lengths = compute.binary_length(column.dictionary).cast("int64")
+    return CELL_BYTES * len(column) + (compute.sum(lengths.take(column.indices)).as_py() or 0)
+
+
+def _frame(batches: list[Any], coded: Any, plain: Any) -> Any:
+    """Return batches as one pandas frame, with dictionary columns expanded to text."""
+    import pyarrow
+
+    table = pyarrow.Table.from_batches(batches, coded).cast(plain)
+    table.validate(full=True)  # otherwise invalid UTF-8 raises an error later, wherever it is read
+    return table.to_pandas()

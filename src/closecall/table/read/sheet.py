@@ -26,11 +26,22 @@ import numpy as np
 
 from closecall._budget import LIMIT, Budget
 from closecall._names import Array
+from closecall.report.text import is_number
 
 from .columns import Column, columns_of, labels_of, numbers, quoted, suggestion, target_of, texts
 from .dataset import DataError, need_pandas
-from .files import CELL_BYTES, MISSING, PIECE_LIMIT, SEPARATORS, Text, check_columns, expanded, suffix_of, unpacked
-from .parquet import stream_parquet
+from .files import (
+    CELL_BYTES,
+    MISSING,
+    PIECE_LIMIT,
+    SEPARATORS,
+    Text,
+    check_columns,
+    expanded,
+    stream_parquet,
+    suffix_of,
+    unpacked,
+)
 
 #: Number of rows in memory at a time when a table is streamed.
 CHUNK = 50_000
@@ -67,9 +78,8 @@ class Reading:
     def __post_init__(self) -> None:
         if len(self.separator) > 1 or (self.separator and not self.separator.isascii()):
             raise DataError(f"the separator must be one ASCII character, not {self.separator!r}; a tab is $'\\t'")
-        both = set(self.numeric) & set(self.nominal)
-        if both:
-            raise DataError(f"{quoted(sorted(both))} cannot be both numeric and nominal")
+        if both := sorted(set(self.numeric) & set(self.nominal)):
+            raise DataError(f"{quoted(both)} cannot be both numeric and nominal")
         try:
             wide = len("a".encode(codecs.lookup(self.encoding or "utf-8").name)) != 1
         except (LookupError, UnicodeError):
@@ -132,10 +142,7 @@ class Sheet:
 
 
 def read_file(source: str, target: str = "", reading: Reading | None = None) -> Sheet:
-    """Read a file (``-`` for standard input) and detect its columns.
-
-    If the target is empty, a column with a usual name is chosen, otherwise the last one.
-    """
+    """Read a file (``-`` for standard input) and detect its columns."""
     pieces = list(stream_file(source, CHUNK, LIMIT, reading or Reading()))
     frame = need_pandas().concat(pieces, ignore_index=True) if len(pieces) > 1 else pieces[0]
     return sheet_of(frame, target, reading, "standard input" if source == "-" else Path(source).name)
@@ -190,10 +197,11 @@ def _stream_text(source: str, rows: int, limit: int, reading: Reading) -> Iterat
         usual = reading.separator or SEPARATORS.get(suffix_of(source)) or ","
         separator, header = sniff(head, what, usual, fixed=bool(reading.separator), encoding=reading.encoding)
         text = Text(head, rest, what, Budget(limit or PIECE_LIMIT), separator)
+        size = len(head) / max(head.count(b"\n"), 1) + CELL_BYTES * len(header)  # of a row
         with pd.read_csv(
             io.BufferedReader(text, 1 << 16), sep=separator, dtype=str, index_col=False,
-            encoding=reading.encoding or "utf-8-sig",
-            keep_default_na=False, na_values=list(MISSING), chunksize=_rows_of_a_piece(rows, head, len(header)),
+            encoding=reading.encoding or "utf-8-sig", keep_default_na=False, na_values=list(MISSING),
+            chunksize=max(1, min(rows, int(PIECE_LIMIT / 4 / size))),
         ) as reader:  # fmt: skip
             while True:
                 text.budget = text.budget if limit else Budget(PIECE_LIMIT)
@@ -205,12 +213,6 @@ def _stream_text(source: str, rows: int, limit: int, reading: Reading) -> Iterat
                     except StopIteration:
                         return
                 yield frame
-
-
-def _rows_of_a_piece(rows: int, head: bytes, columns: int) -> int:
-    """Return the requested number of rows, or fewer if they would fill more than a quarter of a piece."""
-    row = len(head) / max(head.count(b"\n"), 1) + CELL_BYTES * columns
-    return max(1, min(rows, int(PIECE_LIMIT / 4 / row)))
 
 
 @contextmanager
@@ -228,21 +230,15 @@ def _opened(source: str, what: str) -> Iterator[IO[bytes]]:
     except pd.errors.EmptyDataError as error:
         raise DataError(f"{what} is empty; it needs a header line and rows") from error
     except pd.errors.ParserWarning as error:
-        raise DataError(
-            f"{what} is not a table with rows of equal length: some row has more cells than the header line; put "
-            "quotes around cells that contain the separator"
-        ) from error
+        longer = "some row has more cells than the header line; put quotes around cells that contain the separator"
+        raise DataError(f"{what} is not a table with rows of equal length: {longer}") from error
     except UnicodeDecodeError as error:
-        found = f"byte 0x{error.object[error.start]:02x}"
-        raise DataError(
-            f"{what} is not in UTF-8 ({found} is not valid there); use --encoding latin-1 (or cp1252), or save it "
-            "as CSV in UTF-8"
-        ) from error
+        found = f"byte 0x{error.object[error.start]:02x} is not valid there"
+        advice = "use --encoding latin-1 (or cp1252), or save it as CSV in UTF-8"
+        raise DataError(f"{what} is not in UTF-8 ({found}); {advice}") from error
     except (pd.errors.ParserError, csv.Error) as error:
-        detail = " ".join(str(error).split())[:200]
-        raise DataError(
-            f"{what} is not a table with rows of equal length ({detail}); fix the row or save the table again"
-        ) from error
+        detail = f"({' '.join(str(error).split())[:200]}); fix the row or save the table again"
+        raise DataError(f"{what} is not a table with rows of equal length {detail}") from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{what} is truncated or damaged ({error})") from error
     except OSError as error:
@@ -278,8 +274,7 @@ def sniff(
             best, found = separator, widths[0]
     header = next(row for row in csv.reader(io.StringIO(text), delimiter=best) if row)
     check_columns(len(header), what)
-    twice = [name for name, count in Counter(header).items() if count > 1 and name]
-    if twice:
+    if twice := [name for name, count in Counter(header).items() if count > 1 and name]:
         raise DataError(f"{what}: the columns {quoted(twice)} appear more than once; rename them")
     if all(is_number(name) for name in header):
         raise DataError(f"{what}: the first line contains only numbers; it must be a header line with column names")
@@ -293,12 +288,3 @@ def _first_rows(text: str, separator: str, count: int) -> list[list[str]]:
     except csv.Error:
         return []
     return [row for row in rows if row]
-
-
-def is_number(text: str) -> bool:
-    """Return whether a text is a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from reproduction.protocol.grid import ROW, choose, k_grid
-from reproduction.protocol.plan import TARGETS, Cell, RunOptions, Size, cells_for, get_targets, rng_for
+from reproduction.protocol.plan import TARGETS, Cell, RunOptions, Size, get_targets, rng_for
 from reproduction.protocol.simulate import SIMULATIONS
+from reproduction.run.jobs import Job
 from reproduction.run.record import Record, pack, unpack
 from reproduction.run.store import Store, StoreError
 from reproduction.tests.helpers import tasks, toy_rows
@@ -147,21 +148,17 @@ def test_k_grid_is_the_papers() -> None:
 
 
 def test_plans() -> None:
-    sizes = [Size("pmlb94", "small", "a", 100, 3), Size("pmlb94", "large", "b", 5000, 30)]
-    planned = cells_for(
-        TARGETS["table1"], sizes, RunOptions(splits=2, protocols=("paper",), models=("linear", "network"))
-    )
+    sizes = Size("pmlb94", "small", "a", 100, 3), Size("pmlb94", "large", "b", 5000, 30)
+    options = RunOptions(splits=2, protocols=("paper",), models=("linear", "network"))
+    # Tables 1 and 4 use the same cells.
+    planned, again = (Job(TARGETS[name], ("pmlb94",), options, sizes, ()).tasks() for name in ("table1", "table4"))
     assert len(planned) == 2 * 2 * 2
     assert [task.cost for task in planned] == sorted((task.cost for task in planned), reverse=True)
     assert {task.cell.protocol for task in planned} == {"paper"}
-    # Tables 1 and 4 use the same cells.
-    again = cells_for(
-        TARGETS["table4"], sizes, RunOptions(splits=2, protocols=("paper",), models=("linear", "network"))
-    )
     assert {task.cell.key for task in planned} == {task.cell.key for task in again}
     levels = sum(level > 0 for each in SIMULATIONS.values() for level in each.levels)
-    assert len(cells_for(TARGETS["figure5"], sizes[:1], RunOptions(splits=3))) == 2 * 3 * (1 + levels)
-    assert cells_for(TARGETS["figure2"], sizes, RunOptions(protocols=("sound",))) == []
+    assert len(Job(TARGETS["figure5"], (), RunOptions(splits=3), sizes[:1], ()).tasks()) == 2 * 3 * (1 + levels)
+    assert Job(TARGETS["figure2"], (), RunOptions(protocols=("sound",)), sizes, ()).tasks() == []
     assert len({target.name for target in get_targets(["all", "table1"])}) == 11
 
 

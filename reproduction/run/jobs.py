@@ -90,8 +90,8 @@ class Job:
         steps = " and ".join(dict.fromkeys(str(self.steps(model)) for model in self.models)) + " steps"
         if "network" in self.models:
             steps += f" of rate {plan.NETWORK_RATES[self.options.recipe]:g}"
-            recipes = [self.recipe("network", protocol) for protocol in self.protocols]
-            steps += " from new starts" if max(recipes) >= plan.NEW_STARTS else ""
+            new = any(self.recipe("network", protocol) >= plan.NEW_STARTS for protocol in self.protocols)
+            steps += " from new starts" if new else ""
         words = (" ".join(sorted(self.protocols)), " ".join(sorted(self.models)), f"from {self.options.start}")
         return (f"{self.splits} splits", steps, *words)
 

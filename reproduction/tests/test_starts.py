@@ -8,7 +8,7 @@ import numpy as np
 from closecall.network import train_grid
 from reproduction.protocol import load_dataset
 from reproduction.protocol.grid import EQUAL_STARTS, choose, grid, k_grid
-from reproduction.protocol.plan import NETWORK_STEPS, TARGETS, Cell, RunOptions, Size
+from reproduction.protocol.plan import TARGETS, Cell, RunOptions, Size
 from reproduction.protocol.published import LOSSES, METHODS
 from reproduction.run.campaign import jobs_of
 from reproduction.run.cell import divide, new_starts, run_cell
@@ -112,16 +112,3 @@ def test_cells_travel_beside_those_of_before(tmp_path: Path) -> None:
     assert scores.methods == (*METHODS, EQUAL_STARTS)
     (before,) = Archive(campaign).gather(cells[:2])
     assert before.methods == METHODS
-
-
-def test_published_cells_of_both_recipes_are_read() -> None:
-    folder = Path(__file__).parents[2] / "docs" / "results" / "cells"
-    cells = [
-        each
-        for each in (line.cell for line in read_folder(folder).lines.values())
-        if (each.model, each.protocol) == ("network", "paper")
-    ]
-    counts = {recipe: sum(each.recipe == recipe for each in cells) for recipe in (2, 3)}
-    assert counts[2] == 2900
-    assert counts[3] >= 1000
-    assert {each.max_iter for each in cells} == {NETWORK_STEPS}

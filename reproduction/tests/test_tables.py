@@ -276,7 +276,10 @@ def test_synthetic_sections_tell_what_is_true() -> None:
         assert excess[f"{name}, released descent", "average"] > early
         assert excess[f"{name}, released descent", "close"] < 3
         assert excess[f"{name}, alpha 1e-05", "average"] < 3
+        assert excess[f"{name}, alpha 1", "average"] > 0
     assert excess["ambiguous, alpha 1e-05", "average"] > 15
+    assert min(excess["ambiguous, alpha 1", "average"], excess["outlier, alpha 1", "average"]) > 0
+    assert min(excess[f"ambiguous, alpha {alpha}", "atk"] for alpha in ("1e-05", "0.01", "1")) > 0
     assert len(points) == 500 + 500 + 501 + 500
     assert {(line["set"], line["way"], line["method"]) for line in lines} == {
         (p["set"], way, m) for p in points for way in (synthetic.DESCENT, synthetic.MINIMISERS) for m in METHODS

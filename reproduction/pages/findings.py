@@ -13,8 +13,7 @@ from closecall.report.formats import Row
 from closecall.report.text import p_words
 from reproduction.protocol import stats
 from reproduction.protocol.grid import LABELS
-from reproduction.protocol.pairs import CRITERIA
-from reproduction.protocol.protocol import PROTOCOLS
+from reproduction.protocol.protocol import CRITERIA, PROTOCOLS
 from reproduction.protocol.published import LOSSES, METHODS, PAIR_TABLES, PairTable, table3_error
 from reproduction.run.scores import PAIR, Scores, title
 

@@ -32,14 +32,6 @@ def _grid(*sizes: int) -> Array:
     return np.array(list(itertools.product(*map(range, sizes))))
 
 
-def _with_draw(X: Array, y: Array, count: int, rng: np.random.Generator, flips: int = 0) -> tuple[Array, Array]:
-    """Return all points, then ``count`` drawn without replacement, of which ``flips`` have the other label."""
-    rows = rng.choice(len(X), count, replace=False)
-    labels = y[rows].copy()
-    labels[:flips] ^= 1
-    return np.concatenate([X, X[rows]]), np.concatenate([y, labels])
-
-
 # MONK's problems (Thrun et al. 1991): robots of head 3 x body 3 x smiling 2 x holding 3 x jacket 4 x tie 2 = 432. The
 # codes are PMLB's: alphabetical in monk1 and monk3 (octagon, round, square; no, yes; balloon, flag, sword; blue,
 # green, red, yellow), in monk2 the published 1, 2, ... with round, yes, sword, red first.
@@ -50,9 +42,16 @@ _OCTAGON, _SWORD, _BLUE, _GREEN, _RED = 0, 2, 0, 1, 2
 def _ruled(
     name: str, sizes: Sequence[int], rule: Callable[[Array], Any], again: int = 0, flips: int = 0, first: int = 0
 ) -> tuple[Array, Array]:
-    """Return every combination of codes from ``first`` on, labelled by a rule, and ``again`` of them a second time."""
+    """Return every combination of codes from ``first`` on, labelled by a rule, and ``again`` of them a second time.
+
+    The latter are drawn without replacement, and ``flips`` of them have the other label.
+    """
     X = _grid(*sizes) + first
-    return _with_draw(X, rule(X.T).astype(int), again, _rng(name), flips)
+    y = rule(X.T).astype(int)
+    rows = _rng(name).choice(len(X), again, replace=False)
+    labels = y[rows]
+    labels[:flips] ^= 1
+    return np.concatenate([X, X[rows]]), np.concatenate([y, labels])
 
 
 def _monk3(x: Array) -> Array:

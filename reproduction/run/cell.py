@@ -29,15 +29,7 @@ from .record import Record
 
 
 def divide(data: Dataset, cell: Cell) -> Division:
-    """Split and scale a data set according to the cell's protocol.
-
-    Examples
-    --------
-    >>> cell = Cell("embedded", "embedded:monk3", "", 0, "linear", "sound")
-    >>> division = divide(load_dataset("embedded:monk3"), cell)
-    >>> division.sizes, [X.shape[1] for X in division.X]
-    ((277, 139, 138), [6, 6, 6])
-    """
+    """Split and scale a data set according to the cell's protocol."""
     if cell.model in STUDIES and STUDIES[cell.model].whole:
         return whole(data)
     protocol = get_protocol(cell.protocol)

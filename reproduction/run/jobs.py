@@ -12,8 +12,8 @@ from closecall.table.read.dataset import DataError
 from reproduction.protocol import SUITES, load_dataset, plan
 from reproduction.protocol.plan import Cell, RunOptions, Size, Target, Task
 from reproduction.protocol.protocol import get_protocol
-from reproduction.protocol.simulate import SIMULATIONS
 from reproduction.protocol.sources import resolve
+from reproduction.protocol.synthetic import SIMULATIONS
 
 from .scores import Hole, title
 
@@ -150,12 +150,6 @@ def prepare(
     ``suite`` replaces the suites of the targets. ``only`` restricts them to data sets with these names or titles. A
     path, or a name with a source, is added if it is in no suite. ``tell`` is called with the name of each set before it
     is read.
-
-    Examples
-    --------
-    >>> (job,) = prepare(["overview"], RunOptions(splits=2), only=["monk3"])
-    >>> job.sizes[0].rows, len(job.tasks())
-    (554, 4)
     """
     found: dict[tuple[str, str], Size | Hole] = {}
     jobs = []

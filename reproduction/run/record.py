@@ -32,14 +32,7 @@ class Record:
 
 
 def pack(rows: Array) -> bytes:
-    """Pack rows as a compressed npz file, with about 20 bytes for each row.
-
-    Examples
-    --------
-    >>> rows = np.zeros(3, ROW)
-    >>> bool((unpack(pack(rows)) == rows).all())
-    True
-    """
+    """Pack rows as a compressed npz file, with about 20 bytes for each row."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **{name: rows[name] for name in ROW.names or ()})  # type: ignore[arg-type]
     return buffer.getvalue()

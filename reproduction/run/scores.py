@@ -13,8 +13,8 @@ from closecall.table.read.dataset import DataError
 from reproduction.protocol.catalogue import OPENML100
 from reproduction.protocol.dataset import PARTS
 from reproduction.protocol.grid import BASELINES, EQUAL_STARTS, choose
-from reproduction.protocol.pairs import Pair, compare
 from reproduction.protocol.plan import Cell
+from reproduction.protocol.protocol import Pair, compare
 from reproduction.protocol.published import LOSSES, METHODS
 from reproduction.protocol.sources import resolve
 

@@ -83,16 +83,7 @@ class StoreFault(StoreError, RunError):
 
 
 class Store:
-    """A result store on disk; the driver opens it with ``write``, which creates it if necessary.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "store.sqlite", write=True) as store:
-    ...     store.done()
-    set()
-    """
+    """A result store on disk; the driver opens it with ``write``, which creates it if necessary."""
 
     def __init__(self, path: str | Path, *, write: bool = False) -> None:
         self.path = Path(path)
@@ -257,10 +248,6 @@ class Store:
     def written_by(self) -> dict[str, int]:
         """Return the run that wrote each finished cell, by key."""
         return dict(self._rows("SELECT key, run FROM records WHERE status = 'done'"))
-
-    def compact_runs(self) -> set[int]:
-        """Return the imported runs; their records contain only the chosen rows."""
-        return {run for (run,) in self._rows("SELECT id FROM runs WHERE json_extract(request, '$.compact')")}
 
     def runs(self) -> list[dict[str, Any]]:
         """Return every run with its time, its request, its environment and the number of records it wrote."""

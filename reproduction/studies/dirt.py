@@ -23,7 +23,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from closecall import CloseKClassifierCV, SquashingScaler
 from closecall.preprocessing import robust_scale
-from reproduction.protocol.simulate import outliers
+from reproduction.protocol.synthetic import outliers
 
 from . import common
 from .common import Array, Experiment, Row, Settings, dataset, lines_of, markdown

@@ -13,8 +13,8 @@ from gate.fault_helpers import inline
 from reproduction.pages.others import exact01_shown, sorr_records, sorr_shown
 from reproduction.protocol import SUITES, beyond, load_dataset
 from reproduction.protocol.beyond import BOUND, EXACT, STUDIES
-from reproduction.protocol.grid import ROW, choose
-from reproduction.protocol.plan import Cell, RunOptions, get_targets, rng_for
+from reproduction.protocol.grid import choose
+from reproduction.protocol.plan import Cell, RunOptions, rng_for
 from reproduction.protocol.protocol import get_protocol
 from reproduction.run.cell import run_cell
 from reproduction.run.compact import CompactError, Line, from_text, header_of, to_text
@@ -23,6 +23,7 @@ from reproduction.run.jobs import Job, prepare
 from reproduction.run.record import Record
 from reproduction.run.run import drive
 from reproduction.run.store import Store
+from reproduction.tests.helpers import rows_of
 
 NAME = "embedded:monk3"
 
@@ -119,10 +120,7 @@ def test_files_of_another_kind_are_refused() -> None:
 
 
 def record_of(right: int, size: int = 1000) -> Record:
-    rows = np.zeros(len(STUDIES["ranges"].places), ROW)
-    rows["loss"], rows["method"] = zip(*STUDIES["ranges"].places, strict=True)
-    rows["test"] = right
-    return Record("", "done", rows, (2 * size, size, size))
+    return Record("", "done", rows_of(STUDIES["ranges"].places, test=right), (2 * size, size, size))
 
 
 def test_a_sentence_for_every_cell_that_differs_and_for_no_other() -> None:
@@ -142,11 +140,6 @@ def test_a_sentence_for_every_cell_that_differs_and_for_no_other() -> None:
     (first,) = [r for r in table.records if (r["set"], r["loss"], r["method"]) == ("monk3", "logistic", "average")]
     half = 3.182446 * np.std([21, 20, 19, 20], ddof=1) * np.sqrt(1 / 4 + 1 / 3)
     assert (first["low"], first["high"]) == pytest.approx((20 - half, 20 + half), rel=1e-5)
-
-
-def test_they_are_asked_for_by_name_and_not_part_of_the_paper() -> None:
-    assert [target.name for target in get_targets(["sorr", "exact01"])] == ["sorr", "exact01"]
-    assert not {"sorr", "exact01"} & {target.name for target in get_targets(["all"])}
 
 
 def test_their_pages_and_numbers_are_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -18,9 +18,10 @@ from reproduction.pages import figure1
 from reproduction.run import scores, store
 
 
-class Result:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
 
 
 @pytest.fixture

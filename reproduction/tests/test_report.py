@@ -19,8 +19,7 @@ from reproduction.pages.findings import findings, judge, result_rows
 from reproduction.pages.formats import to_markdown
 from reproduction.protocol.grid import LABELS
 from reproduction.protocol.published import LOSSES, METHODS, PAIR_TABLES, table3_error
-from reproduction.protocol.simulate import SIMULATIONS
-from reproduction.protocol.synthetic import figure1
+from reproduction.protocol.synthetic import SIMULATIONS, figure1
 from reproduction.run.scores import Scores
 from reproduction.tests.helpers import level_records, made_scores
 

@@ -11,8 +11,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats as reference
 
 from reproduction.protocol import stats
-from reproduction.protocol.pairs import compare, win_fractions
-from reproduction.protocol.protocol import PROTOCOLS
+from reproduction.protocol.protocol import PROTOCOLS, compare, win_fractions
 
 #: AUC of C4.5, C4.5+m, C4.5+cf and C4.5+m+cf on 14 data sets: Table 6 of J. Demsar, "Statistical Comparisons of
 #: Classifiers over Multiple Data Sets", JMLR 7 (2006). On `voting` the table ranks 0.975 and 0.975 as 2 and 3; a

@@ -128,11 +128,8 @@ def test_pages_of_the_referees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_stored_outcomes_are_judged_as_the_referee_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    members = {
-        "baseline": LogisticRegression,
-        "bayes": GaussianNB,
-        "tree": partial(DecisionTreeClassifier, random_state=0),
-    }
+    tree = partial(DecisionTreeClassifier, random_state=0)
+    members = {"baseline": LogisticRegression, "bayes": GaussianNB, "tree": tree}
     monkeypatch.setattr(referee, "MEMBERS", members)
     keys = referee.of_members([{"noise": 1}, {"generated": 0}])
     settings = common.Settings(tmp_path)

@@ -7,8 +7,7 @@ from hypothesis import given, strategies as st
 from closecall.table.read.dataset import DataError
 from closecall.table.splits import shares
 from reproduction.pages.figure1 import MOMENTUM, RATE, _descend
-from reproduction.protocol.simulate import SIMULATIONS, ambiguity, imbalance, outliers
-from reproduction.protocol.synthetic import FIGURE1, figure1
+from reproduction.protocol.synthetic import FIGURE1, SIMULATIONS, ambiguity, figure1, imbalance, outliers
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -15,7 +15,6 @@ from typing import Any
 from closecall.report import charts
 from closecall.report.formats import Row
 from closecall.report.text import p_value
-from reproduction.pages.svg import slim
 from reproduction.protocol.files import write_whole
 from reproduction.protocol.plan import TARGETS
 from reproduction.run.campaign import coverage, jobs_of
@@ -24,6 +23,7 @@ from reproduction.run.scores import Archive, title
 
 from .agreement import agreement_summary, disagreement_table, error_agreement, pair_agreement
 from .answers import answer
+from .figures import slim
 from .findings import HEADLINE, headline, result_rows
 from .formats import Column, Table, folded, heading, link, paragraph, picture, said, table_of, tabled, to_csv
 from .front import coverage_blocks, index_page
@@ -67,7 +67,8 @@ def write_pages(folder: Path, targets: Sequence[str] = tuple(_PAGES)) -> Iterato
     written = list(_write_tables(folder, sections, covered, agreed, first))
     for name in dict.fromkeys(job.target.name for job in jobs):
         mine = [section for section in sections if section.job.target.name == name]
-        written += _write_charts(folder, mine)
+        for file, chart, _ in (each for section in mine for each in _charts(section)):
+            written.append(_write(folder / FIGURES / file, slim(charts.draw(charts.specification(chart)))))
         written.append(_write(folder / f"{name}.md", generated(_target_page(mine, covered, agreed, first))))
     written.append(_write(folder / "comparison.md", generated(_comparison_page(agreed))))
     for path in {*folder.glob("*.md"), *(folder / FIGURES).glob("*.svg")} - set(written):
@@ -156,13 +157,6 @@ def _charts(section: Section) -> Iterator[tuple[str, Any, str]]:
             yield f"{name}.svg", chart, caption
 
 
-def _write_charts(folder: Path, sections: Sequence[Section]) -> Iterator[Path]:
-    (folder / FIGURES).mkdir(parents=True, exist_ok=True)
-    for section in sections:
-        for name, chart, _ in _charts(section):
-            yield _write(folder / FIGURES / name, slim(charts.draw(charts.specification(chart))))
-
-
 def _target_page(
     sections: Sequence[Section], covered: Sequence[Row], agreed: Sequence[Row], first: Sequence[Row]
 ) -> list[str]:
@@ -172,21 +166,21 @@ def _target_page(
     blocks = [heading(target.title, 1), *([f"**{paragraph(opening)}**"] if opening else [])]
     for section in sections:
         pictures = [picture(caption, f"{FIGURES}/{name}") for name, _, caption in _charts(section)]
-        tables = [_without_holes(table) for table in section.tables]
+        # The page lists missing data sets once, not under every table.
+        noted = [
+            [note for note in table.notes if not note.startswith("Data sets left out (")] for table in section.tables
+        ]
+        tables = [replace(table, notes=tuple(notes)) for table, notes in zip(section.tables, noted, strict=True)]
         first_tables = [tabled(table) for table in tables if _kind(table.name) in shown]
         blocks += [*first_tables, *pictures] if target.name.startswith("table") else [*pictures, *first_tables]
         blocks += [folded(table) for table in tables if _kind(table.name) in folds]
     cells = [row for row in agreed if row["table"] == target.name]
     blocks += [folded(_cells_table(cells, protocol)) for protocol in dict.fromkeys(row["protocol"] for row in cells)]
     if cells:
-        there = link("comparison", "comparison.md")
-        blocks.append(f"All cells that differ from the paper's are listed in the {there}.")
+        blocks.append(
+            f"All cells that differ from the paper's are listed in the {link('comparison', 'comparison.md')}."
+        )
     return [*blocks, *_coverage_blocks(sections, covered)]
-
-
-def _without_holes(table: Table) -> Table:
-    """Return the table without its notes on missing data sets, which the page lists once."""
-    return replace(table, notes=tuple(note for note in table.notes if not note.startswith("Data sets left out (")))
 
 
 def _coverage_blocks(sections: Sequence[Section], covered: Sequence[Row]) -> Iterator[str]:

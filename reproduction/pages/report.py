@@ -84,7 +84,8 @@ def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
         findings=findings(parts), notes=notes_of(sections),
         walk=json.loads(walks), walk_data=to_json(json.loads(walks)),
         sections=[(section, charts[section.name]) for section in sections],
-        results=results, columns=columns, choices=choices, formats=FORMATS, runs=runs, when=_when,
+        results=results, columns=columns, choices=choices, formats=FORMATS, runs=runs,
+        when=lambda seconds: time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)),
         environment=runs[-1]["environment"] if runs else {},
         commands=commands_of(run["request"].get("arguments", []) for run in runs),
     )  # fmt: skip
@@ -92,10 +93,6 @@ def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
 
 #: The fields of a run's environment (:func:`reproduction.run.run.environment`) with their defaults.
 _ENVIRONMENT: dict[str, Any] = {"python": "", "platform": "", "cores": 0, "packages": {}, "blas": [], "revision": ""}
-
-
-def _when(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def _charts(section: Section, number: int, folder: Path) -> Iterator[Chart]:

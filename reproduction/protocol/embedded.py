@@ -54,10 +54,6 @@ def _ruled(
     return np.concatenate([X, X[rows]]), np.concatenate([y, labels])
 
 
-def _monk3(x: Array) -> Array:
-    return ((x[4] == _GREEN) & (x[3] == _SWORD)) | ((x[4] != _BLUE) & (x[1] != _OCTAGON))
-
-
 _LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 
 
@@ -166,7 +162,10 @@ EMBEDDED: dict[str, Embedded] = {
         "the training part of 169",
     ),
     "monk3": Embedded(  # 5 % of the training part has the wrong label
-        partial(_ruled, "monk3", _ROBOT, _monk3, 122, flips=6), _ROBOT_NAMES,
+        partial(
+            _ruled, "monk3", _ROBOT,
+            lambda x: ((x[4] == _GREEN) & (x[3] == _SWORD)) | ((x[4] != _BLUE) & (x[1] != _OCTAGON)), 122, flips=6,
+        ), _ROBOT_NAMES,
         "the training part of 122 and its 6 wrong labels",
     ),
     "mux6": Embedded(_mux6, "address1 address2 bit0 bit1 bit2 bit3"),

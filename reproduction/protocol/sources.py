@@ -105,7 +105,10 @@ def load_dataset(
     """
     source, rest = resolve(name) if isinstance(name, str) else ("file", os.fspath(name))
     if source == "file":
-        return _load_file(rest, target)
+        if not suffix_of(rest):
+            raise DataError(f"{rest}: unknown kind of file; use {', '.join(SEPARATORS)} (.gz may follow)")
+        title = Path(rest).name.removesuffix(".gz").rpartition(".")[0] or Path(rest).name
+        return replace(from_sheet(read_file(rest, target)), name=title)
     return LOADERS[source](rest, data_directory(data_dir), download)
 
 
@@ -221,13 +224,6 @@ def _load_fan8(name: str, directory: Path, download: bool) -> Dataset:
     if data.X.shape != (rows, features):
         raise DataError(f"{path} should have {rows} rows x {features} features, not {data.X.shape}; fetch {origin}")
     return data
-
-
-def _load_file(name: str, target: str) -> Dataset:
-    if not suffix_of(name):
-        raise DataError(f"{name}: unknown kind of file; use {', '.join(SEPARATORS)} (.gz may follow)")
-    title = Path(name).name.removesuffix(".gz").rpartition(".")[0] or Path(name).name
-    return replace(from_sheet(read_file(name, target)), name=title)
 
 
 #: Every source of named sets, by the word before the colon.

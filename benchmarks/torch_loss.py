@@ -1,7 +1,5 @@
 """The cost of close-k in PyTorch: ``python benchmarks/torch_loss.py [ROUNDS]``."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 

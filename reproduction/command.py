@@ -1,7 +1,5 @@
 """The commands of the reproduction, and their output as text or JSON."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

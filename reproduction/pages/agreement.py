@@ -9,8 +9,6 @@ error of a mean is computed from its splits. The paper prints no standard errors
 as ours.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import product

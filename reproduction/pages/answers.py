@@ -1,7 +1,5 @@
 """The opening sentence of a results page: the outcome, computed from the same records as its tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

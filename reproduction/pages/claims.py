@@ -11,8 +11,6 @@ text with ``{}`` in place of each number, and a list of the cells in the same or
 A cell is a column, a format and the values that identify the row. Line breaks in the page do not matter.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """Figure 1 and Examples 1 and 2, which need no stored cells and are solved in about twenty seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

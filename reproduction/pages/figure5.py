@@ -1,7 +1,5 @@
 """The records of Figure 5: accuracies and standard errors as outliers or other examples are added."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import product
 

@@ -1,7 +1,5 @@
 """The paper's figures in Altair: functions that turn scores or flat records into charts, and smaller pictures."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Findings from the scores: which method won, by how much and how certainly, as sentences, rows and quoted numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables as CSV, tables and pages as Markdown, and their sentences; names cannot become formulas or markup."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 import tomllib

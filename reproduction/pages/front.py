@@ -1,7 +1,5 @@
 """The front page of the results: the outcome, the cost, the missing cells and how everything was computed."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

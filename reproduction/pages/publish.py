@@ -4,8 +4,6 @@ Only the files are read, so the same files always give the same pages. :mod:`rep
 tables and charts; this module arranges them on pages.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -166,11 +164,7 @@ def _target_page(
     blocks = [heading(target.title, 1), *([f"**{paragraph(opening)}**"] if opening else [])]
     for section in sections:
         pictures = [picture(caption, f"{FIGURES}/{name}") for name, _, caption in _charts(section)]
-        # The page lists missing data sets once, not under every table.
-        noted = [
-            [note for note in table.notes if not note.startswith("Data sets left out (")] for table in section.tables
-        ]
-        tables = [replace(table, notes=tuple(notes)) for table, notes in zip(section.tables, noted, strict=True)]
+        tables = [_without_holes(table) for table in section.tables]
         first_tables = [tabled(table) for table in tables if _kind(table.name) in shown]
         blocks += [*first_tables, *pictures] if target.name.startswith("table") else [*pictures, *first_tables]
         blocks += [folded(table) for table in tables if _kind(table.name) in folds]
@@ -181,6 +175,11 @@ def _target_page(
             f"All cells that differ from the paper's are listed in the {link('comparison', 'comparison.md')}."
         )
     return [*blocks, *_coverage_blocks(sections, covered)]
+
+
+def _without_holes(table: Table) -> Table:
+    """Return the table without its notes on missing data sets, which the page lists once."""
+    return replace(table, notes=tuple(note for note in table.notes if not note.startswith("Data sets left out (")))
 
 
 def _coverage_blocks(sections: Sequence[Section], covered: Sequence[Row]) -> Iterator[str]:

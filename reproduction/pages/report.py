@@ -1,7 +1,5 @@
 """The report as separate files and as one self-contained page that needs no network access."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """One section of the report, made from a job and its results: tables, charts and notes on what is missing."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field

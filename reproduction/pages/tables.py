@@ -1,7 +1,5 @@
 """Tables of the scores and of the published numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations

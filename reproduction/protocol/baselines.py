@@ -5,8 +5,6 @@ benefit of moving the threshold. If cross-validation is impossible (because a cl
 constant), that LogisticRegression itself is used.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any

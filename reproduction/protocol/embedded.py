@@ -6,8 +6,6 @@ of the benchmark. If the published set is a random draw, ours is another draw by
 ``EMBEDDED[name].drawn`` states what is drawn.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

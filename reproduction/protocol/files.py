@@ -1,7 +1,5 @@
 """Conversion of files to pandas frames, and of frames to data sets."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -6,8 +6,6 @@ cell with a different data file, step count or recipe has a different key. The s
 data; it is not part of the key, so suites that share a data set share its cells.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable

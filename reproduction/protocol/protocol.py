@@ -4,8 +4,6 @@ They differ in the order of the steps and in the data that each step may use: ``
 fits everything to the training part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

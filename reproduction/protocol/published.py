@@ -1,7 +1,5 @@
 """The numbers printed in the paper, from ``published.toml``, and the denominators implied by their rounding."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from functools import cached_property

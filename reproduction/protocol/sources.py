@@ -1,7 +1,5 @@
 """Names of data sets: how a name or path becomes a `Dataset`, and which sets are available locally."""
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Tests and intervals that the reproduction needs in addition to those of the library."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

@@ -5,8 +5,6 @@ to add and a generator. They return X and y with the new examples (outliers, imb
 ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

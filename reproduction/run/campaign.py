@@ -1,7 +1,5 @@
 """The jobs of a store or of a folder of exported files, with the missing cells and the cost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product

@@ -4,8 +4,6 @@ The row of the grid is chosen later, from the record (:func:`reproduction.protoc
 not need a new run.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence

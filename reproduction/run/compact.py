@@ -4,8 +4,6 @@ A record holds the whole grid in about seven kilobytes. Tables and figures need 
 each (loss, method). These rows take about a hundred bytes, in a file that any tool can read. Objectives are left out.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -136,7 +134,7 @@ def from_text(text: str, runs: int) -> Iterator[Line]:
 
 def _read(values: dict[str, str]) -> Line:
     content: dict[str, Any] = {
-        field.name: unspell(values[field.name]) if field.type == "str" else int(values[field.name])
+        field.name: unspell(values[field.name]) if field.type is str else int(values[field.name])
         for field in fields(Cell)
     }
     get_protocol(content["protocol"])

@@ -5,8 +5,6 @@ process with one BLAS thread; an exception becomes a failed record. A worker tha
 runs again and is recorded as failed once it has killed ``ATTEMPTS`` workers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import multiprocessing

@@ -4,8 +4,6 @@ A folder holds files of cells (``*.csv.gz``, see :mod:`reproduction.run.compact`
 they ran, the available data sets, and the number of cells in each file. The same store always gives the same bytes.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,11 +1,9 @@
 """Jobs from a request: the data sets are fetched and checksummed once, before any worker starts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, Self
 
 from closecall._names import lookup
 from closecall.table.read.dataset import DataError
@@ -95,12 +93,12 @@ class Job:
         words = (" ".join(sorted(self.protocols)), " ".join(sorted(self.models)), f"from {self.options.start}")
         return (f"{self.splits} splits", steps, *words)
 
-    def contains(self, other: Job) -> bool:
+    def contains(self, other: Self) -> bool:
         """Return whether this job contains every data set and cell of another job with its name."""
         mine, theirs = ({cell.key for cell in job.cells()} for job in (self, other))
         return self.name == other.name and {*self.sizes}.issuperset(other.sizes) and mine >= theirs
 
-    def united(self, other: Job) -> Job:
+    def united(self, other: Self) -> Self:
         """Return this job, extended by the data sets that only an earlier job has."""
         mine = {(size.suite, size.name) for size in self.sizes}
         sizes = (*self.sizes, *(size for size in other.sizes if (size.suite, size.name) not in mine))

@@ -1,7 +1,5 @@
 """The result of a cell: every row of its grid as counts, packed without pickle."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import dataclass, field
 

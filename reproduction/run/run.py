@@ -3,8 +3,6 @@
 Every run is stored with the environment of its computation.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

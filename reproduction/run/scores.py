@@ -1,7 +1,5 @@
 """Arrays from records: the rows chosen on every split of every complete data set, and the data sets left out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -7,8 +7,6 @@ releases it when the driver ends for any reason. Every record and run has a dige
 is opened.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -19,7 +17,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from closecall._signals import RunError
 from reproduction.protocol.plan import Cell, from_plain
@@ -109,7 +107,7 @@ class Store:
             self.close()
             raise
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -1,7 +1,5 @@
 """Shared code of the studies: resumable stores, data sets, comparisons of methods, tables and pages."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys

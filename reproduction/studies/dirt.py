@@ -4,14 +4,12 @@ Sets, contaminations, methods and settings were fixed before the run. Only the b
 tuned, on half of these sets, for logistic regression.
 """
 
-from __future__ import annotations
-
 import gzip
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.stats import t as student
@@ -82,7 +80,7 @@ KINDS: dict[str, Dirt] = {
 class Clipped(FunctionTransformer):  # type: ignore[misc]
     """A transformer that clips columns at three robust deviations."""
 
-    def fit(self, X: Array, y: Any = None) -> Clipped:
+    def fit(self, X: Array, y: Any = None) -> Self:
         self.center_, self.scale_ = robust_scale(X)
         return self
 
@@ -100,7 +98,7 @@ class Kept:
     def __init__(self, judge: Callable[[Array, Array], Array]) -> None:
         self.judge = judge
 
-    def fit(self, X: Array, y: Array) -> Kept:
+    def fit(self, X: Array, y: Array) -> Self:
         kept = self.judge(StandardScaler().fit_transform(X), y)
         enough = kept.any() and np.unique(y[kept], return_counts=True)[1].min() >= 5 and len(np.unique(y[kept])) == 2
         kept = kept if enough else np.ones(len(y), dtype=bool)

@@ -5,15 +5,13 @@ nothing and has a true gain of exactly 0), classifiers that learn, thresholds, a
 or dependent through groups, time, copies, or two kinds of groups at once.
 """
 
-from __future__ import annotations
-
 import warnings
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -52,7 +50,7 @@ class Rule(ClassifierMixin, BaseEstimator):
     def __init__(self, column: int = 0) -> None:
         self.column = column
 
-    def fit(self, X: Array, y: Array, sample_weight: Any = None) -> Rule:
+    def fit(self, X: Array, y: Array, sample_weight: Any = None) -> Self:
         self.classes_, self.n_features_in_ = np.unique(y), X.shape[1]
         return self
 

@@ -1,7 +1,5 @@
 """Is a guarded choice among several classifiers worth it? ``GuardedClassifierCV`` is run on PMLB sets and on noise."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable

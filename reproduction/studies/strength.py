@@ -6,8 +6,6 @@ on the value of the guards use the other half. The table also shows how often a 
 case of the level study.
 """
 
-from __future__ import annotations
-
 import hashlib
 import warnings
 from collections.abc import Callable

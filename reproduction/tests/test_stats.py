@@ -1,7 +1,5 @@
 """The statistics agree with worked examples and other implementations, and have the promised levels."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -223,16 +223,20 @@ def run_one(key: Row) -> Row:
 
 def judged(judge: GuardedClassifierCV, X: Array, y: Array, params: dict[str, Any]) -> Comparison:
     """Return the comparison that a referee of rules reports; no fit is needed, because rules learn nothing."""
-    groups, weights = params.get("groups"), params.get("sample_weight", np.ones(len(y)))
     right = ((X > 0) == (y[:, None] == y.max())).T
-    divisions = []
-    for fresh in (False, True):
-        pairs = fold_pairs(judge.cv, X, y, groups, fresh=fresh)
-        seen = {(m, f): (0.0, right[m, test]) for m in range(len(right)) for f, (_, test) in enumerate(pairs)}
-        divisions.append(Folding(pairs, seen))
-    units = units_of(equal_rows(X), groups, divisions[0].pairs)
-    contest = RowContest(divisions, len(right), weights, units)
+    both = np.stack([right, right], axis=1)
+    contest = contest_of(both, X, y, judge.cv, params.get("groups"), params.get("sample_weight", np.ones(len(y))))
     return compare("", "", contest.gain(), judge.guard, partial(contest.informed, y))
+
+
+def contest_of(right: Array, X: Array, y: Array, cv: Any, groups: Array | None, weights: Array) -> RowContest:
+    """Return a referee's contest; ``right`` (members, 2, rows) marks correct predictions in its own and fresh folds."""
+    divisions = []
+    for fresh in (0, 1):
+        pairs = fold_pairs(cv, X, y, groups, fresh=bool(fresh))
+        parts = {(m, f): rows[fresh, test] for m, rows in enumerate(right) for f, (_, test) in enumerate(pairs)}
+        divisions.append(Folding(pairs, {place: (float(part.mean()), part) for place, part in parts.items()}))
+    return RowContest(divisions, len(right), weights, units_of(equal_rows(X), groups, divisions[0].pairs))
 
 
 def run(settings: Settings) -> None:

@@ -15,16 +15,15 @@ from sklearn.linear_model import LogisticRegressionCV
 from sklearn.model_selection import GridSearchCV
 
 from closecall import CloseKClassifierCV
-from closecall.model_selection.contest import Folding, RowContest
-from closecall.model_selection.folds import equal_rows, fold_pairs
-from closecall.paired import GUARD, compare, units_of
+from closecall.model_selection.folds import fold_pairs
+from closecall.paired import GUARD, compare
 from reproduction.protocol.grid import ALPHAS
 from reproduction.protocol.stats import fraction_interval
 from reproduction.run.scores import title
 
 from . import common
 from .common import FEWEST_ROWS, Array, Experiment, Row, Settings, lines_of, of_sets, overall, resume
-from .level import COMPARED, WEAKEST, left
+from .level import COMPARED, WEAKEST, contest_of, left
 
 SETS = 40
 NOISE = 200
@@ -56,11 +55,6 @@ class AllRows:
         return 1
 
 
-def out_of_bag(forest: Any, X: Any, y: Any) -> float:
-    """Return the accuracy on the rows that each tree has not seen; this needs no further fits."""
-    return float(forest.oob_score_)
-
-
 def logistic() -> Any:
     return LogisticRegressionCV(Cs=1 / np.array(ALPHAS)[::-1], cv=5, solver="newton-cholesky")
 
@@ -68,7 +62,8 @@ def logistic() -> Any:
 def forest() -> Any:
     return GridSearchCV(
         RandomForestClassifier(30, oob_score=True, random_state=0),
-        {"max_features": ["sqrt", None], "min_samples_leaf": [1, 5]}, cv=AllRows(), scoring=out_of_bag,
+        {"max_features": ["sqrt", None], "min_samples_leaf": [1, 5]}, cv=AllRows(),
+        scoring=lambda forest, X, y: forest.oob_score_,  # the rows that each tree has not seen: no further fits
     )  # fmt: skip
 
 
@@ -183,13 +178,8 @@ def judged(row: Row) -> tuple[str, list[Any]]:
     X, y = table_of(row)[:2]
     bits = [np.frombuffer(bytes.fromhex(row["of"][name]["right"]), np.uint8) for name in MEMBERS]
     right = np.array([np.unpackbits(each)[: 2 * len(y)].reshape(2, -1) for each in bits], dtype=bool)
-    divisions = []
-    for fresh in (0, 1):
-        pairs = fold_pairs(None, X, y, None, fresh=bool(fresh))
-        parts = {(m, f): right[m, fresh, test] for m in range(len(MEMBERS)) for f, (_, test) in enumerate(pairs)}
-        divisions.append(Folding(pairs, {place: (float(part.mean()), part) for place, part in parts.items()}))
-    contest = RowContest(divisions, len(MEMBERS), np.ones(len(y)), units_of(equal_rows(X), None, divisions[0].pairs))
-    best = int(np.argmax(divisions[0].scores(len(MEMBERS))[1:].mean(axis=1)))
+    contest = contest_of(right, X, y, None, None, np.ones(len(y)))
+    best = int(np.argmax(contest.divisions[0].scores(len(MEMBERS))[1:].mean(axis=1)))
     step = asdict(compare("", "", contest.gain(), WEAKEST, partial(contest.informed, (y == y.max()).astype(int))))
     return [*MEMBERS][1 + best], [step[name] for name in COMPARED]
 

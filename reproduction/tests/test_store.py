@@ -50,19 +50,6 @@ def test_a_finished_record_is_never_written_again_and_a_failed_one_is(tmp_path: 
         assert store.done() == {cell.key, other.key}
 
 
-def test_a_transaction_that_breaks_leaves_nothing(tmp_path: Path) -> None:
-    with filled(tmp_path / "s.sqlite", 1) as store:
-
-        def broken() -> None:
-            with store.transaction():
-                store._connection.execute("DELETE FROM records")
-                raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            broken()
-        assert len(store.done()) == 1
-
-
 def test_a_second_driver_is_refused_and_a_reader_is_not(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
     with filled(path):

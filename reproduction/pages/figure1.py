@@ -18,7 +18,7 @@ from reproduction.protocol.synthetic import FIGURE1, example1, example2, figure1
 
 from .formats import Column, Table, said, table_of
 
-#: The table averages over this many draws of each set of Figure 1; the picture shows the first.
+#: The number of draws of each set of Figure 1 that the table averages over; the picture shows the first.
 DRAWS = 10
 #: Whether `average` fails on `easy` and `imbalance` depends on alpha: the table shows three, the picture the smallest.
 FIGURE1_ALPHAS = (1e-5, 1e-2, 1.0)
@@ -95,7 +95,7 @@ def _taken(method: str, slopes: Array, k: int) -> Array:
     aggregate = get_aggregate(method)
     keys = np.maximum(twice, 1 / twice) if aggregate.close else -slopes
     edge: Array = np.partition(keys, k - 1, axis=1)[:, k - 1, None]
-    return keys == edge if aggregate.sums_to else keys <= edge  # the k-th alone has weight one
+    return keys == edge if aggregate.sums_to else keys <= edge  # only the k-th has weight one
 
 
 def _solve_draw(X: Array, y: Array, max_iter: int) -> list[Row]:

@@ -22,7 +22,7 @@ FEWEST = 6
 #: How many of the largest gains, losses or accuracies a sentence lists.
 SHOWN = 3
 HEADLINE = "headline.csv"
-#: Limits from the paper's fractions: the front page begins with any wins or losses of close decay outside them.
+#: Limits derived from the paper's fractions; the front page begins with the results that are outside these limits.
 LEAST_WINS, MOST_LOSSES = 0.20, 0.02
 HEADLINES = {
     "ahead": "Close decay is ahead of average",
@@ -77,7 +77,7 @@ def _distinct(parts: Sequence[Part]) -> list[Part]:
         scores = part[1]
         key = scores.protocol, scores.model, scores.datasets, scores.splits, scores.max_iter
         chosen.setdefault(key, part)
-    # The sound protocol comes first, because its tests have the level they promise.
+    # The sound protocol comes first, because its tests keep their nominal level.
     return sorted(chosen.values(), key=lambda part: part[1].protocol != "sound")
 
 

@@ -112,10 +112,10 @@ def begun(line: str) -> str:
     return re.sub(r"^(\d*)(?=[#>]|[-+.)](?:\s|$)|-+$)", r"\1\\", line)
 
 
-#: What begins or ends something in Markdown. "<" opens a tag only before a letter, "/", "!" or "?", "&" an entity only
-#: before a letter or "#", "_" emphasis only at the edge of a word: "p < 0.05" and "a_b" stay readable as they are.
+#: The characters with a meaning in Markdown. "<" opens a tag only before a letter, "/", "!" or "?"; "&" begins an
+#: entity only before a letter or "#"; "_" marks emphasis only at the edge of a word. So "p < 0.05" and "a_b" stay.
 _MARKDOWN = re.compile(r"[|`\\\[\]]|<(?=[A-Za-z/!?])|&(?=[A-Za-z#])|~(?=~)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
-#: No backslash escape for these characters is known to every renderer.
+#: Not every renderer supports backslash escapes of these characters.
 _ENTITIES = {"<": "&lt;", "&": "&amp;", "~": "&#126;"}
 
 

@@ -27,7 +27,7 @@ BOTH = tuple(PROTOCOLS)
 #: The starts of linear solves; the second measures the sensitivity to the start (docs/results/beyond-starts.md).
 STARTS = ("least_squares", "zeros")
 SPLITS = 25
-#: Splits of the embedded suite, on which a user's first report then takes a minute on two cores.
+#: Splits of the embedded suite: with so few, a user's first report takes a minute on two cores.
 TRIAL_SPLITS = 10
 MAX_SPLITS = 10_000
 #: The largest number of cells in one request.
@@ -111,8 +111,8 @@ class Task:
 def predicted_cost(cell: Cell, rows: int, features: int) -> float:
     """Return a rough estimate of a cell's seconds on one core, for ordering cells and predicting the end of a run.
 
-    It was fitted by eye to cells of six data sets (80 to 2700 training rows, 5 to 168 features): each step of each
-    problem costs 2.5 microseconds and, for each training row, 5.4 nanoseconds and 0.1 for each feature.
+    The constants were fitted by eye to cells of six data sets (80 to 2700 training rows, 5 to 168 features): each step
+    of each problem costs 2.5 microseconds and, for each training row, 5.4 nanoseconds and 0.1 for each feature.
     """
     train = max((rows + cell.level) // 2, 1)
     counts = len(k_grid(train))
@@ -143,7 +143,7 @@ class Target:
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
-        # Fewer steps for what users run first: test errors are flat from about 150 steps on.
+        # Users run this target first, so it has fewer steps: test errors hardly change after about 150.
         Target("overview", "All comparisons on a suite", ("embedded",), BOTH, max_iter=300),
         Target("figure1", "Figure 1: boundaries on four synthetic sets"),
         Target("examples", "Examples 1 and 2"),

@@ -131,7 +131,7 @@ def available(suite: str, data_dir: str | os.PathLike[str] | None = None) -> lis
 
 def _place(source: str, name: str, directory: Path) -> Path:
     """Return the path where a set is stored, or where its download would be."""
-    if source == "pmlb":  # today's package uses today's spelling for its cache
+    if source == "pmlb":  # the current package uses the current spelling in its cache
         spellings = [pmlb_today(name), name] if name in PMLB94 else [name]
         places = [directory / "pmlb" / each / f"{each}.tsv.gz" for each in spellings]
     elif source == "fan8":

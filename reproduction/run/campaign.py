@@ -53,7 +53,7 @@ Missing = dict[tuple[str, str], Hole]
 def jobs_of(campaign: Campaign) -> list[Job]:
     """Return a job for every target and model for which the campaign has cells or data sets.
 
-    Targets share cells: For example, Table 4 and the PMLB half of Figures 2, 3 and 4 need only a run of ``table1``. If
+    Targets share cells. For example, Table 4 and the PMLB half of Figures 2, 3 and 4 need only a run of ``table1``. If
     a suite was run with several options, for example with fewer steps as a trial, :func:`_best` chooses among them.
     """
     requested = [from_json(content) for run in campaign.runs for content in run["jobs"]]

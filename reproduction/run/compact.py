@@ -76,7 +76,7 @@ def spell(text: str) -> str:
     >>> print(spell("monk3"), spell("=cmd"), spell("a\nb"), unspell(spell("=cmd\r")) == "=cmd\r")
     monk3 '=cmd 'a\nb True
     """
-    plain = text.isascii() and text.isprintable()  # nearly always, and quick to check
+    plain = text.isascii() and text.isprintable()  # true of nearly all texts, and quick to check
     hidden = not plain and any(unicodedata.category(c).startswith(("C", "Zl", "Zp")) for c in text)
     if hidden or text.startswith("'") or no_formula(text) != text:
         # A semicolon is escaped too: some spreadsheets would start a new cell after it.

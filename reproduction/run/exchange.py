@@ -81,7 +81,7 @@ def export_store(store: Store, folder: Path) -> list[Path]:
     paths = [write_whole(folder / name, gzip.compress(text.encode(), 9, mtime=0)) for name, text in files.items()]
     for stale in set(folder.glob("*.csv.gz")) - set(paths):
         stale.unlink()
-    # Written last: after an interrupted export the counts do not match, and the folder is not imported.
+    # This file is written last: after an interrupted export its counts do not match, and the folder is rejected.
     failures = {key: without_folders(why) for key, why in sorted(store.failures().items())}
     return [*paths, write_whole(folder / RUNS, _runs_text(runs, counts, failures).encode())]
 

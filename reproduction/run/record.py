@@ -10,7 +10,7 @@ from closecall._budget import Budget
 from closecall._names import Array
 from reproduction.protocol.grid import ROW
 
-#: Bytes of a record after unpacking; one of the largest grid has about a thousand rows of 213 bytes.
+#: The most bytes of an unpacked record; a record of the largest grid has about a thousand rows of 213 bytes.
 MAX_RECORD = 1 << 26
 
 

@@ -36,7 +36,7 @@ CREATE TABLE records (
     written REAL NOT NULL, rows BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 """
-#: Schema (0: an empty file) -> the statements that upgrade it to the next. Records older than digests have ''.
+#: Schema (0: an empty file) -> the statements that upgrade it to the next. Records older than the digests have ''.
 _UPGRADES = (
     tuple(filter(str.strip, _TABLES.split(";"))),
     tuple(f"ALTER TABLE {table} ADD COLUMN digest TEXT NOT NULL DEFAULT ''" for table in ("runs", "records")),
@@ -52,7 +52,7 @@ _FAULTS = {
     sqlite3.SQLITE_NOTADB: "{path} is damaged or not a result store: set it aside, or choose another --out",
     sqlite3.SQLITE_BUSY: "another process is using {path}: wait for it or end it",
 }
-#: What reading a damaged file raises; the second if SQLite's message quotes bytes that are no longer text.
+#: The errors raised when a damaged file is read; the second if SQLite's message contains bytes that are not text.
 BROKEN = (sqlite3.Error, UnicodeDecodeError)
 #: The columns that the digests of a record and of a run cover.
 RECORD = ("key", "cell", "status", "error", "notes", "sizes", "features", "seconds", "rows")
@@ -300,7 +300,7 @@ def _code(error: Exception) -> int:
 
 
 def _explain(error: Exception, path: Path) -> str:
-    known = _FAULTS.get(_code(error), _FAULTS[sqlite3.SQLITE_CORRUPT])  # such as a renamed column
+    known = _FAULTS.get(_code(error), _FAULTS[sqlite3.SQLITE_CORRUPT])  # for example, a column was renamed
     return f"{known.format(path=path)} ({error})"
 
 
@@ -328,7 +328,7 @@ def take_lock(path: Path) -> sqlite3.Connection:
 
 
 def _holder(path: Path) -> str:
-    # Between taking the lock and writing its name, the other driver has no name to read.
+    # The other driver may have taken the lock without having written its name yet.
     with contextlib.suppress(sqlite3.Error), contextlib.closing(connect(path, "mode=ro", timeout=1)) as connection:
         query = "SELECT value FROM meta WHERE name = 'driver'"
         found = connection.execute(query).fetchone() if isinstance(version_of(connection), int) else None

@@ -184,7 +184,7 @@ def _cases() -> dict[str, Case]:
             judge = partial(rules, count, cv)
             found[f"{name}, {count} rules"] = Case(words, f"{count} rules", data, judge, count + 1)
         found[f"{name}, threshold"] = Case(words, "threshold", data, partial(threshold, cv), 5)
-        if name not in ("uneven", "weight 20", "weight 0.05"):  # neighbours take no weights
+        if name not in ("uneven", "weight 20", "weight 0.05"):  # nearest neighbours do not support weights
             found[f"{name}, learners"] = Case(words, "learners", data, partial(learners, cv), 5)
         if name not in ("uneven", "lopsided") and not overlap:
             found[f"{name}, close-k"] = Case(words, "close-k", data, partial(close_k, own), 5)

@@ -124,7 +124,7 @@ def record_of(right: int, size: int = 1000) -> Record:
 
 
 def test_a_sentence_for_every_cell_that_differs_and_for_no_other() -> None:
-    """Those of monk3's six published figures that are more than two standard errors from 20 %, and all of phoneme's."""
+    """Five of monk3's published figures and all of phoneme's are more than two standard errors away."""
     table = sorr_shown({"pmlb:monk3": [record_of(right) for right in (790, 800, 810, 800)],
                         "pmlb:phoneme": [record_of(500)] * 3}, 10)  # fmt: skip
     error = np.std([21, 20, 19, 20], ddof=1) / 2

@@ -1,4 +1,4 @@
-"""Files: tables of every kind, damaged files, and writing that is complete or has no effect."""
+"""Files: tables of every kind, and damaged files."""
 
 import gzip
 import subprocess

@@ -1,4 +1,4 @@
-"""The published tables match the paper's source, if it is available, and checksums."""
+"""The published tables match a checksum and, if it is available, the paper's source."""
 
 import hashlib
 import re

@@ -137,7 +137,7 @@ def test_figure_5_names_every_level_and_every_line() -> None:
 
 @given(st.floats(0, 1))
 def test_a_p_value_is_never_zero(p: float) -> None:
-    """Digits that would all be zeros are a bound instead; what is shown is within half of its last digit."""
+    """A p-value that would round to zero is shown as a bound; any other is rounded correctly."""
     shown = p_value(p)
     assert (shown == "< 0.0001") == (p < 1e-4)
     assert p < 1e-4 or abs(float(shown) - p) <= 0.5000001e-4

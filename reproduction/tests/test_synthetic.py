@@ -1,4 +1,4 @@
-"""The paper's synthetic sets, on which average fails and close-k does not, and the three contaminations."""
+"""The paper's synthetic sets, the three contaminations, and the descent of the paper's authors."""
 
 import numpy as np
 import pytest

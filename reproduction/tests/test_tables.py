@@ -1,4 +1,4 @@
-"""From records to tables, files and the page: correct numbers, stated holes, and harmless hostile names."""
+"""Tables, files and the page: numbers are correct, missing data sets are listed, and hostile names are harmless."""
 
 import csv
 import html

@@ -39,7 +39,6 @@ def write_report(store: Store, folder: Path, archive: Archive | None = None) -> 
 
 
 def _write_section(section: Section, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     for table in section.tables:
         write_whole(folder / f"{_stem(table.name)}.csv", to_csv(table))
         write_whole(folder / f"{_stem(table.name)}.md", to_markdown(table))

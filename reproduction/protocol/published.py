@@ -29,14 +29,7 @@ class PairTable:
     denominators: dict[str, tuple[int, ...]]
 
     def fractions(self, model: str, loss: str) -> Array:
-        """Return the (5, 5) fractions for one model and loss: entry (i, j) says how often j beats i (NaN if i = j).
-
-        Examples
-        --------
-        >>> table = PAIR_TABLES["table1"]
-        >>> float(table.fractions("linear", "logistic")[METHODS.index("atk"), METHODS.index("close_decay")])
-        0.29
-        """
+        """Return the (5, 5) fractions for one model and loss: entry (i, j) says how often j beats i (NaN if i = j)."""
         row, column = 5 * MODELS.index(model), 5 * LOSSES.index(loss)
         return self.entries[row : row + 5, column : column + 5].copy()
 
@@ -62,12 +55,6 @@ TABLE3_ROW: dict[str, str] = {
 
 
 def table3_error(dataset: str, loss: str, method: str) -> float | None:
-    """Return the paper's mean test error in percent, or None for a data set that is not in Table 3.
-
-    Examples
-    --------
-    >>> table3_error("monk3", "logistic", "close_decay"), table3_error("adult", "hinge", "top")
-    (11.01, None)
-    """
+    """Return the paper's mean test error in percent, or None for a data set that is not in Table 3."""
     row = TABLE3_ROW.get(dataset)
     return None if row is None else TABLE3[row][5 * LOSSES.index(loss) + METHODS.index(method)]

@@ -69,13 +69,7 @@ class Line:
 
 
 def spell(text: str) -> str:
-    r"""Encode a text on one line, as text for a spreadsheet; :func:`unspell` reverses the encoding.
-
-    Examples
-    --------
-    >>> print(spell("monk3"), spell("=cmd"), spell("a\nb"), unspell(spell("=cmd\r")) == "=cmd\r")
-    monk3 '=cmd 'a\nb True
-    """
+    """Encode a text on one line, as text for a spreadsheet; :func:`unspell` reverses the encoding."""
     plain = text.isascii() and text.isprintable()  # true of nearly all texts, and quick to check
     hidden = not plain and any(unicodedata.category(c).startswith(("C", "Zl", "Zp")) for c in text)
     if hidden or text.startswith("'") or no_formula(text) != text:

@@ -77,7 +77,6 @@ def export_store(store: Store, folder: Path) -> list[Path]:
     lines = [Line(cell, record, place[written[cell.key]]) for cell, record in zip(cells, records, strict=True)]
     files = {name: to_text(group) for name, group in in_files(lines).items()}
     counts = {name: text.count("\n") - 1 for name, text in files.items()}
-    folder.mkdir(parents=True, exist_ok=True)
     paths = [write_whole(folder / name, gzip.compress(text.encode(), 9, mtime=0)) for name, text in files.items()]
     for stale in set(folder.glob("*.csv.gz")) - set(paths):
         stale.unlink()

@@ -69,7 +69,6 @@ def resume(
     The store and its driver are those of the tables: a key is the name of a cell, and its result is a note of the
     record. A key that fails is reported, and it is tried again the next time.
     """
-    store_path(settings, name).parent.mkdir(parents=True, exist_ok=True)
     tasks = [Task(_cell(name, key), 1.0) for key in keys]
     request = {"study": name, "keys": [task.cell.key for task in tasks]}
     began, count = time.perf_counter(), 0

@@ -174,7 +174,6 @@ def test_sklearn_baselines_are_scikit_learns() -> None:
 
 
 def test_a_network_cell() -> None:
-    pytest.importorskip("torch", reason="install closecall[torch]")
     data = load_dataset("embedded:mux6")
     cell = cell_of(data, "sound", model="network", max_iter=30)
     record = run_cell(cell)

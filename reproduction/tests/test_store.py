@@ -1,5 +1,6 @@
 """The store, the records in it, and the cells' keys."""
 
+import contextlib
 import dataclasses
 import sqlite3
 from pathlib import Path
@@ -69,17 +70,15 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     for write in (True, False):
         with pytest.raises(StoreError, match="not a database"):
             Store(tmp_path / "text.sqlite", write=write)
-    with sqlite3.connect(tmp_path / "other.sqlite") as other:
-        other.execute("CREATE TABLE cats (name TEXT)")
-    other.close()
-    with pytest.raises(StoreError, match="not a closecall"):
-        Store(tmp_path / "other.sqlite")
     filled(tmp_path / "old.sqlite").close()
-    with sqlite3.connect(tmp_path / "old.sqlite") as old:
-        old.execute("UPDATE meta SET value = '0' WHERE name = 'schema'")
-    old.close()
-    with pytest.raises(StoreError, match="schema 0"):
-        Store(tmp_path / "old.sqlite", write=True)
+    for name, statement, match in (
+        ("other", "CREATE TABLE cats (name TEXT)", "not a closecall"),
+        ("old", "UPDATE meta SET value = '0' WHERE name = 'schema'", "schema 0"),
+    ):
+        with contextlib.closing(sqlite3.connect(tmp_path / f"{name}.sqlite", isolation_level=None)) as file:
+            file.execute(statement)
+        with pytest.raises(StoreError, match=match):
+            Store(tmp_path / f"{name}.sqlite", write=name == "old")
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot open"):
         Store(tmp_path / "file" / "s.sqlite", write=True)

@@ -120,7 +120,7 @@ def from_text(text: str, runs: int) -> Iterator[Line]:
         for values in reader:
             line = _read(dict(zip(header, values, strict=True)))
             if not 0 <= line.run < runs:
-                raise ValueError(f"run {line.run} of {runs}")
+                raise ValueError(f"run {line.run} is not in the list of {runs} runs")
             yield line
     except (LookupError, TypeError, ValueError, csv.Error) as error:
         raise CompactError(f"line {reader.line_num}: {error}") from None

@@ -94,7 +94,7 @@ def test_what_is_done_is_not_run_again_and_travels(tmp_path: Path) -> None:
             job = job_of("sorr", splits)
             assert {task.cell.model for task in job.tasks()} == {"ranges"}
             events = list(drive(job.tasks(), store, inline, run_cell, {"jobs": [job.as_json()]}))
-            assert events[0].done == (0 if splits == 1 else 1), "the first split was there"
+            assert events[0].done == (0 if splits == 1 else 1), "the first split was finished before"
         export_store(store, tmp_path / "cells")
         whole = [replace(each, rows=choose(each.rows, "sound")) for each in store.records(c.key for c in job.cells())]
     with Store(tmp_path / "other.sqlite", write=True) as other:
@@ -102,7 +102,7 @@ def test_what_is_done_is_not_run_again_and_travels(tmp_path: Path) -> None:
         again = [replace(each, rows=choose(each.rows, "sound")) for each in other.records(c.key for c in job.cells())]
     assert sorr_records({NAME: whole}) == sorr_records({NAME: again})
     one = prepare(["exact01"], RunOptions(25), suite="embedded", only=[NAME], download=False)[0]
-    assert len(one.tasks()) == 1, "nothing is drawn: one split is all there is"
+    assert len(one.tasks()) == 1, "nothing is random, so there is only one split"
     assert one.described()[0] == "1 splits"
 
 

@@ -110,7 +110,7 @@ def test_a_driver_killed_often_loses_and_repeats_nothing(folder: Path, monkeypat
             driver.kill()
         found = results(store)
         assert all(found[key] == rows for key, rows in known.items()), "a finished cell was lost or changed"
-        assert not before & set(begun(folder) - started), "a finished cell was begun again"
+        assert not before & set(begun(folder) - started), "a finished cell was started again"
         known = found
     assert 0 < len(known) < count, "the kills should hit the middle of the work"
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

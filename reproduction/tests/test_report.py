@@ -62,7 +62,9 @@ def test_a_headline_agrees_with_its_own_numbers(shift: float, few: slice, extra:
     assert verdict.outcome == outcome
     assert ("comes from a few data sets" in verdict.headline) == (outcome != "level")
     styled = set(re.findall(r"\.([a-z]+)", read("style.css")))
-    assert not {"lifted", "pulled"} & styled, "a card is of its outcome's class: no other rule may apply to it"
+    assert not {"lifted", "pulled"} & styled, (
+        "outcomes are class names of cards, so the style must not use them otherwise"
+    )
 
 
 def test_targets_on_the_same_results_are_summed_up_once_and_the_paper_is_quoted() -> None:
@@ -91,7 +93,7 @@ def test_the_pages_walk_ends_where_the_solver_does_and_its_bits_are_the_close_ca
         assert [frame[0] for frame in each["frames"]] == list(range(0, steps + 1, 3))
         for _, k, _, errors, bits in each["frames"]:
             close = np.unpackbits(np.frombuffer(base64.b64decode(bits), np.uint8)).sum()
-            assert k <= close <= len(y), "examples that tie share the last places: never fewer than k"
+            assert k <= close <= len(y), "tied examples share the last places, so there are at least k"
             assert errors >= each["best"]
         assert close == k == each["k"]
         average = solve_one(X[:, :1], y, Problem("logistic", "average", None, alpha))

@@ -197,12 +197,14 @@ def test_jobs_of_one_target_keep_out_of_each_others_way(tmp_path: Path) -> None:
 
     with store:
         ask(2, "paper", job.sizes[:1])
-        assert shown() == [(3, ("paper",), 3)], "contained"
+        assert shown() == [(3, ("paper",), 3)], "the first job contains it"
         ask(3, "paper", job.sizes[1:2])
-        assert shown() == [(3, ("paper",), 3)], "asked for fewer sets later"
+        assert shown() == [(3, ("paper",), 3)], "a later request had fewer data sets"
         ask(5, "paper", job.sizes)
         ask(2, "sound", job.sizes)
-        assert shown() == [(3, ("paper",), 3), (5, ("paper",), 3), (2, ("sound",), 3)], "five splits are not there yet"
+        assert shown() == [(3, ("paper",), 3), (5, ("paper",), 3), (2, ("sound",), 3)], (
+            "five splits have not been run yet"
+        )
         write_report(store, tmp_path / "out")
         folders = {path.parent.name for path in (tmp_path / "out").glob("*/*")}
     assert folders >= {"overview-3-splits-paper"}

@@ -62,9 +62,7 @@ def test_a_headline_agrees_with_its_own_numbers(shift: float, few: slice, extra:
     assert verdict.outcome == outcome
     assert ("comes from a few data sets" in verdict.headline) == (outcome != "level")
     styled = set(re.findall(r"\.([a-z]+)", read("style.css")))
-    assert not {"lifted", "pulled"} & styled, (
-        "outcomes are class names of cards, so the style must not use them otherwise"
-    )
+    assert not {"lifted", "pulled"} & styled, "outcomes are class names of cards, so no other style may use them"
 
 
 def test_targets_on_the_same_results_are_summed_up_once_and_the_paper_is_quoted() -> None:

@@ -202,9 +202,7 @@ def test_jobs_of_one_target_keep_out_of_each_others_way(tmp_path: Path) -> None:
         assert shown() == [(3, ("paper",), 3)], "a later request had fewer data sets"
         ask(5, "paper", job.sizes)
         ask(2, "sound", job.sizes)
-        assert shown() == [(3, ("paper",), 3), (5, ("paper",), 3), (2, ("sound",), 3)], (
-            "five splits have not been run yet"
-        )
+        assert shown() == [(3, ("paper",), 3), (5, ("paper",), 3), (2, ("sound",), 3)], "five splits have not been run"
         write_report(store, tmp_path / "out")
         folders = {path.parent.name for path in (tmp_path / "out").glob("*/*")}
     assert folders >= {"overview-3-splits-paper"}

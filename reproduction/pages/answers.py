@@ -6,23 +6,19 @@ import numpy as np
 
 from closecall.report.formats import Row
 from reproduction.protocol.grid import LABELS
-from reproduction.protocol.published import LOSSES, METHODS
+from reproduction.protocol.published import LOSSES, METHODS, PAIR_TABLES
 from reproduction.run.scores import title
 
-from .findings import outcomes
+from .findings import ADVERBS, outcomes
 from .formats import listed, said
 from .sections import Section
-
-_CRITERIA = {
-    **dict.fromkeys(("table1", "table2", "figure3"), "significant"), **dict.fromkeys(("table4", "table5"), "points"),
-}  # fmt: skip
-_WORDS = {"significant": "significantly better", "points": "at least two points better"}
 
 
 def answer(name: str, sections: Sequence[Section], first: Sequence[Row]) -> str:
     """Return the answer for a target's page from its sections and the headline's rows, or an empty string."""
-    if name in _CRITERIA:
-        return _pairs(sections[0].suite.split(" and ")[0], _CRITERIA[name], first)
+    if name in (*PAIR_TABLES, "figure3"):
+        criterion = PAIR_TABLES[name].criterion if name in PAIR_TABLES else "significant"
+        return _pairs(sections[0].suite.split(" and ")[0], criterion, first)
     if name == "table3":
         return _lowest(sections)
     records = [row for section in sections for table in section.tables for row in table.records]
@@ -33,7 +29,7 @@ def _pairs(suite: str, criterion: str, first: Sequence[Row]) -> str:
     pairs = outcomes(first, suite=suite, model="linear", protocol="paper", test="paper", criterion=criterion)
     if not pairs:
         return ""
-    values = {"better": _WORDS[criterion], "sets": pairs[0][0]["sets"], "both": listed(LOSSES)}
+    values = {"better": f"{ADVERBS[criterion]} better", "sets": pairs[0][0]["sets"], "both": listed(LOSSES)}
     for outcome, mine in zip(("wins", "losses"), zip(*pairs, strict=True), strict=True):
         values[outcome] = listed(f"{row['fraction']:.0%}" for row in mine)
         theirs = listed(f"{row['published']:.0%}" for row in mine)

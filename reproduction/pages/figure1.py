@@ -107,20 +107,19 @@ def _solve_draw(X: Array, y: Array, max_iter: int) -> list[Row]:
         for k in (ks if get_aggregate(method).takes else ks[-1:])
     ]
     solutions, best = solve(X, y, problems, max_iter=max_iter), _least_errors(X, y)
-    records = []
-    for alpha in FIGURE1_ALPHAS:
-        for method in METHODS:
-            mine = [i for i, p in enumerate(problems) if (p.alpha, p.aggregate) == (alpha, method)]
-            # The ks ascend, so the last of several ties is the largest k.
-            i = min(reversed(mine), key=lambda place: solutions.errors[place])
-            records.append(
-                {
-                    "alpha": alpha, "method": method, "k": problems[i].k, "errors": float(solutions.errors[i]),
-                    "best_possible": best, "slope": float(solutions.coef[i, 0]),
-                    "boundary": _boundary(solutions.coef[i, 0], solutions.intercept[i]),
-                }
-            )  # fmt: skip
-    return records
+    chosen: dict[tuple[float, str], int] = {}
+    for i, problem in enumerate(problems):  # the ks ascend, so the last of several ties is the largest k
+        place = problem.alpha, problem.aggregate
+        if solutions.errors[i] <= solutions.errors[chosen.get(place, i)]:
+            chosen[place] = i
+    return [
+        {
+            "alpha": alpha, "method": method, "k": problems[i].k, "errors": float(solutions.errors[i]),
+            "best_possible": best, "slope": float(solutions.coef[i, 0]),
+            "boundary": _boundary(solutions.coef[i, 0], solutions.intercept[i]),
+        }
+        for (alpha, method), i in chosen.items()
+    ]  # fmt: skip
 
 
 def _boundary(slope: float, intercept: float) -> float | None:

@@ -32,6 +32,8 @@ HEADLINES = {
     "pulled": "Close decay loses on average, but the loss comes from a few data sets",
     "few": "There are too few data sets to draw a conclusion",
 }
+#: Criterion -> how one method is then better than another.
+ADVERBS = {"significant": "significantly", "points": "at least two points"}
 #: A suite, its scores and the paper's tables on it.
 Part = tuple[str, Scores, Sequence[PairTable]]
 
@@ -142,11 +144,10 @@ def _best(scores: Scores, loss: str) -> str:
 
 
 def _papers(scores: Scores, loss: str, published: Sequence[PairTable]) -> Iterator[str]:
-    words = {"significant": "significantly", "points": "at least two points"}
     for table in published:
         wins, losses = (_fraction(table, scores.model, loss, order) for order in (PAIR, PAIR[::-1]))
         name = table.name.replace("table", "Table ")
-        yield said("finding.paper", name=name, words=words[table.criterion], wins=wins, losses=losses)
+        yield said("finding.paper", name=name, words=ADVERBS[table.criterion], wins=wins, losses=losses)
 
 
 def _fraction(table: PairTable, model: str, loss: str, order: tuple[str, ...]) -> float:

@@ -141,15 +141,6 @@ def test_bad_requests_are_exit_code_3_with_a_reason(call, tmp_path: Path, argume
     assert not (tmp_path / "none").exists()
 
 
-def test_a_store_in_use_is_exit_code_3(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    from reproduction.run.store import Store
-
-    with Store(tmp_path / "out" / "store.sqlite", write=True):
-        done = call("reproduce", *SMALL, "--out", str(tmp_path / "out"))
-    assert done.code == 3
-    assert "another run (process" in done.err
-
-
 def test_the_embedded_suite_has_fewer_splits_unless_said(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     place = ("--datasets", "corral", "--protocol", "sound", "--json", "--out", str(tmp_path / "out"))
 

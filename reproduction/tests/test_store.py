@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reproduction.protocol.grid import ROW, choose, k_grid
+from reproduction.protocol.grid import ROW, choose
 from reproduction.protocol.plan import TARGETS, Cell, RunOptions, Size, get_targets, rng_for
 from reproduction.protocol.synthetic import SIMULATIONS
 from reproduction.run.jobs import Job
@@ -124,13 +124,6 @@ def test_streams_have_names_and_do_not_depend_on_the_model() -> None:
     assert draw == rng_for(dataclasses.replace(cell, model="network", max_iter=5, level=8), "split").random()
     for changed in ({"split": 1}, {"dataset": "monk2"}, {"protocol": "sound"}):
         assert draw != rng_for(dataclasses.replace(cell, **changed), "split").random()
-
-
-def test_k_grid_is_the_papers() -> None:
-    for n in (1, 9, 10, 11, 99, 100, 101, 999, 1000, 24421, 100000):
-        expected = {10**i for i in range(1, int(np.floor(np.log10(n) + 1e-12)) + 1)} | {n} if n >= 10 else {n}
-        assert set(k_grid(n)) == expected
-        assert list(k_grid(n)) == sorted(k_grid(n))
 
 
 def test_plans() -> None:

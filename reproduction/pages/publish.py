@@ -20,11 +20,10 @@ from reproduction.run.exchange import read_folder
 from reproduction.run.scores import Archive, title
 
 from .agreement import agreement_summary, disagreement_table, error_agreement, pair_agreement
-from .answers import answer
 from .figures import slim
 from .findings import HEADLINE, headline, result_rows
 from .formats import Column, Table, folded, heading, link, paragraph, picture, said, table_of, tabled, to_csv
-from .front import coverage_blocks, index_page
+from .front import answer, coverage_blocks, index_page
 from .sections import Section, build, parts_of
 
 CELLS, FIGURES = "cells", "figures"

@@ -11,12 +11,11 @@ from sklearn.model_selection import TunedThresholdClassifierCV
 from closecall.objective import Problem
 from closecall.table.splits import shuffled, stratified
 from reproduction.protocol import load_dataset
-from reproduction.protocol.baselines import sklearn_baselines
 from reproduction.protocol.dataset import Dataset, Division
 from reproduction.protocol.grid import ALPHAS, BASELINES, choose, grid, rows_of, score_linear
 from reproduction.protocol.plan import Cell, rng_for
 from reproduction.protocol.published import LOSSES, METHODS
-from reproduction.run.cell import divide, run_cell
+from reproduction.run.cell import divide, run_cell, sklearn_baselines
 
 
 def cell_of(data: Dataset, protocol: str, split: int = 0, **changes: object) -> Cell:
@@ -163,7 +162,7 @@ def test_sklearn_baselines_are_scikit_learns() -> None:
     data = load_dataset("embedded:monk3")
     division = divide(data, cell_of(data, "sound"))
     X, y = division.X, division.y
-    rows = sklearn_baselines(X, y, ALPHAS)
+    rows = sklearn_baselines(division)
     for row in rows[rows["method"] == "logistic_regression"][::5]:
         model = LogisticRegression(C=1 / row["alpha"], max_iter=1000).fit(X[0], y[0])
         assert row["test"] == accuracy_score(y[2], model.predict(X[2]), normalize=False)

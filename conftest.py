@@ -1,4 +1,4 @@
-"""What all tests share: hypothesis profile, the benchmark data directory, a browser."""
+"""Settings and fixtures for all tests: the Hypothesis profile, the benchmark data and a browser."""
 
 import gc
 import os
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# Tests that run side by side have a core each: a second thread of BLAS or OpenMP would only wait for the first.
-# Before NumPy is imported, which reads it once; what is tested about threads sets its own.
+# Each parallel test process has one core, so a second thread of BLAS or OpenMP would only wait for the first. NumPy
+# reads these variables once, when it is imported; tests of threads set their own.
 if "PYTEST_XDIST_WORKER" in os.environ:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
@@ -16,37 +16,37 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 import pytest
 from hypothesis import Phase, settings
 
-# Derandomised: the same examples every run, so that a red run is red for everyone. No deadline: machines are noisy.
+# Every run uses the same examples, so that a failure can be reproduced. Timings vary, so there is no deadline.
 settings.register_profile("closecall", deadline=None, derandomize=True, max_examples=100, print_blob=True)
 settings.register_profile("first_failure", settings.get_profile("closecall"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile("closecall")
 ROOT = Path(__file__).parent
 
-# A shell that starts the tests in the background lets them ignore Ctrl-C, and every process they start with them.
+# If a shell starts the tests in the background, they and all their child processes ignore Ctrl-C by default.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_sessionstart() -> None:
-    gc.disable()  # until everything is imported
+    gc.disable()  # until all modules are imported
 
 
 def pytest_collection_finish() -> None:
-    """What is loaded now stays to the end: the collector need not look at its million objects after every test."""
+    """Exclude the million objects that are loaded now from garbage collection, because they are kept until the end."""
     gc.collect()
     gc.freeze()
     gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Collect tests alone: `--doctest-modules` would import every helper, also those whose packages are missing."""
+    """Ignore helper modules: `--doctest-modules` would import them even if the packages that they need are missing."""
     helps = collection_path.suffix == ".py" and not collection_path.name.startswith("test_")
     return True if helps and {"tests", "gate"} & {*collection_path.relative_to(ROOT).parts} else None
 
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The benchmark data directory; tests that use it carry the mark ``shared_data``."""
+    """Return the benchmark data directory; tests that use it have the mark ``shared_data``."""
     given = os.environ.get("CLOSECALL_DATA")
     if not given or not (Path(given) / "pmlb").is_dir():
         pytest.skip("needs the benchmark data: set CLOSECALL_DATA to a directory that contains pmlb/")
@@ -55,7 +55,7 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium, for one file only: its driver leaves a running event loop, which others may not have."""
+    """Start Chromium for one test file; the event loop of its driver keeps running and would disturb other tests."""
     from gate.browser import launched
 
     yield from launched()
@@ -63,7 +63,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def wide(browser: Any, address: str) -> Any:
-    """The page at the ``address`` of the file that asks, on a wide screen."""
+    """Open the page at the ``address`` fixture of the test file on a wide screen."""
     from gate.browser import visit
 
     return visit(browser, address)

@@ -1,7 +1,7 @@
-"""Build hook: compile the kernels if there is a C compiler; without one the package is pure Python.
+"""Build hook that compiles the kernels if there is a C compiler; without one, the package is pure Python.
 
-``CC``, ``CPPFLAGS``, ``CFLAGS``, ``LDFLAGS`` and ``ARCHFLAGS`` are honoured. ``CLOSECALL_REQUIRE_KERNEL=1`` makes a
-failing compiler an error, for builds that are to be published.
+The variables ``CC``, ``CPPFLAGS``, ``CFLAGS``, ``LDFLAGS`` and ``ARCHFLAGS`` are used. With
+``CLOSECALL_REQUIRE_KERNEL=1``, for builds that will be published, it is an error if the compilation fails.
 """
 
 from __future__ import annotations
@@ -19,33 +19,36 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGE = Path("src/closecall")
-#: ``_<name>.so`` is put beside each ``<name>.c``, on every system: ctypes loads it by its path.
+#: ``_<name>.so`` is written next to each ``<name>.c`` on every system; ctypes loads it by its path.
 KERNELS = ("solvers/pull.c", "solvers/path.c", "network/kernel.c")
 
 
 def compiler(environment: Mapping[str, str], windows: bool) -> list[str]:
-    """The compiler and its first arguments: ``CC``, or ``cc``; on Windows the first that is found."""
+    """Return the compiler and its first arguments: ``CC``, or else ``cc``; on Windows the first compiler found."""
     if given := shlex.split(environment.get("CC", ""), posix=not windows):
         return given
     return [next(filter(shutil.which, ("cl", "clang", "gcc")), "cl")] if windows else ["cc"]
 
 
 def command(environment: Mapping[str, str], source: Path, target: Path, windows: bool = os.name == "nt") -> list[str]:
-    """What compiles ``source`` into the shared library ``target``; the user's flags come last and win."""
+    """Return the command that compiles ``source`` to the shared library ``target``; the user's flags come last."""
     first = compiler(environment, windows)
     flags = {name: environment.get(name, "").split() for name in ("CPPFLAGS", "CFLAGS", "ARCHFLAGS", "LDFLAGS")}
     own = [*flags["CPPFLAGS"], *flags["CFLAGS"], *flags["ARCHFLAGS"]]
     if Path(first[0]).stem.lower() in ("cl", "clang-cl"):
         return [*first, "/nologo", "/O2", "/LD", *own, str(source), f"/Fe:{target}", "/link", *flags["LDFLAGS"]]
-    # Windows knows neither position-independent code nor a library of its own for mathematics.
+    # On Windows there is no flag for position-independent code and no separate mathematics library.
     before, after = ([], []) if windows else (["-fPIC"], ["-lm"])
     return [*first, "-O3", *before, "-shared", *own, "-o", str(target), str(source), *flags["LDFLAGS"], *after]
 
 
 def build(source: Path, target: Path) -> str:
-    """Compile; an empty string, or why it failed. A library is renamed into place: none is loaded half-written."""
+    """Compile a kernel and return why it failed, or an empty string.
+
+    The library is renamed into place, so that an incomplete file is never loaded.
+    """
     fresh = target.with_name(f"{target.name}.{os.getpid()}")
-    with tempfile.TemporaryDirectory() as folder:  # for whatever else a compiler writes
+    with tempfile.TemporaryDirectory() as folder:  # for other files that the compiler writes
         made = Path(folder) / target.name
         try:
             subprocess.run(command(os.environ, source, made), check=True, capture_output=True, cwd=folder)
@@ -59,7 +62,7 @@ def build(source: Path, target: Path) -> str:
 
 
 class CompileKernels(BuildHookInterface):
-    """Puts the libraries beside their sources and into the wheel, which then fits any Python 3 of its platform."""
+    """Write the libraries next to their sources and into the wheel, which works with any Python 3 of its platform."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel":
@@ -79,4 +82,4 @@ class CompileKernels(BuildHookInterface):
     def without(self, name: str, failure: str) -> None:
         if os.environ.get("CLOSECALL_REQUIRE_KERNEL", "0") not in ("", "0"):
             raise RuntimeError(f"{name} does not compile, and CLOSECALL_REQUIRE_KERNEL is set: {failure}")
-        self.app.display_warning(f"closecall runs without {name} compiled, several times slower: {failure}")
+        self.app.display_warning(f"{name} could not be compiled, so closecall will run several times slower: {failure}")

@@ -9,8 +9,6 @@ float32, a sparse matrix of 15,000 x 50,000 values, and 2,000 rows of 200 classe
 training rows, up to 100,000.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Callable

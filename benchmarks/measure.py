@@ -1,7 +1,5 @@
 """Paired timings, shared by the benchmarks."""
 
-from __future__ import annotations
-
 import os
 import statistics
 import time

@@ -5,8 +5,6 @@
 Linear models are compared with scikit-learn's; networks are trained by compiled code and by torch, for 30 steps.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from functools import partial

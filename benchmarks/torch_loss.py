@@ -1,9 +1,4 @@
-"""The cost of close-k in PyTorch.
-
-python benchmarks/torch_loss.py [ROUNDS]
-"""
-
-from __future__ import annotations
+"""The cost of close-k in PyTorch: ``python benchmarks/torch_loss.py [ROUNDS]``."""
 
 import sys
 from collections.abc import Callable
@@ -23,7 +18,7 @@ def forward_and_backward(size: int, rounds: int) -> None:
     losses = (-torch.log(torch.rand(size, generator=generator))).requires_grad_()
     mass = torch.rand(size, generator=generator) + 0.5
     k = size // 10
-    largest, close, average = AverageTopK(k), CloseK(k, threshold=LOG2), Average()
+    largest, close = AverageTopK(k), CloseK(k, threshold=LOG2)
 
     def both(reduce: Callable[[Tensor], Tensor]) -> Callable[[], None]:
         def run() -> None:
@@ -39,7 +34,7 @@ def forward_and_backward(size: int, rounds: int) -> None:
         "largest, topk by hand": both(lambda values: values.topk(k).values.mean()),
         "close, topk by hand": both(close_by_hand),
         "torch.mean": both(lambda values: values.mean()),
-        "Average": both(average),
+        "Average": both(Average()),
         "AverageTopK": both(largest),
         "AverageTopK, mass": both(lambda values: largest(values, mass=mass)),
         "CloseK": both(close),

@@ -15,7 +15,7 @@ from closecall import Problem
 from closecall.solvers import solve
 from closecall.table.splits import shares
 from reproduction.protocol import load_dataset
-from reproduction.protocol.simulate import outliers
+from reproduction.protocol.synthetic import outliers
 
 STYLES = {"average": ("tab:gray", ":"), "atk": ("tab:olive", "--"), "close_decay": ("tab:red", "-")}
 COUNTS = (0, 2, 4, 8, 16, 32)

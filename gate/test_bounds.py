@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("pandas", reason="install closecall[bench]")
 
-from reproduction.protocol.plan import MAX_CELLS, TARGETS, RunOptions, Size, cells_for
+from reproduction.protocol.plan import MAX_CELLS, TARGETS, RunOptions, Size
+from reproduction.run.jobs import Job
 
 PAGE = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| ([^|]+) \| ([\d,]+)( [GM]iB)? \| `([\w.]+)` \|$", PAGE, flags=re.MULTILINE)
@@ -37,6 +38,6 @@ def test_what_is_trusted_is_said() -> None:
 
 
 def test_a_request_of_very_many_cells_is_refused() -> None:
-    sizes = [Size("embedded", f"s{i}", "c", 100, 3) for i in range(30)]
+    sizes = tuple(Size("embedded", f"s{i}", "c", 100, 3) for i in range(30))
     with pytest.raises(ValueError, match=f"cells are too many; at most {MAX_CELLS}"):
-        cells_for(TARGETS["overview"], sizes, RunOptions(splits=10_000))
+        Job(TARGETS["overview"], (), RunOptions(splits=10_000), sizes, ()).tasks()

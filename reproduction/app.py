@@ -1,7 +1,5 @@
 """The commands of the reproduction as one application, with the everyday ones first."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """The commands of the reproduction, and their output as text or JSON."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys
@@ -231,7 +229,7 @@ def _say_plan(jobs: list[Job], output: Path, as_json: bool) -> None:
 def status(output: Out = RESULTS, as_json: Json = False) -> None:
     """Show the cells, failures and runs in a result store. This also works during a run."""
     with Store(output / "store.sqlite") as store:
-        failures, cells, runs, imported = store.failures(), store.cells(), store.runs(), store.compact_runs()
+        failures, cells, runs = store.failures(), store.cells(), store.runs()
     groups: dict[tuple[str, str, str], Counter[bool]] = {}
     for cell in cells:
         counts = groups.setdefault((cell.protocol, cell.model, title(cell.dataset)), Counter())
@@ -241,7 +239,7 @@ def status(output: Out = RESULTS, as_json: Json = False) -> None:
         for key, counts in sorted(groups.items())
     ]
     heading = f"{len(cells) - len(failures)} cells done, {len(failures)} failed, {len(runs)} runs"
-    if compact := sum(run["records"] for run in runs if run["id"] in imported):
+    if compact := sum(run["records"] for run in runs if run["request"].get("compact")):
         heading += f"; {compact} of the cells are imported and contain only the rows that validation chose"
     print_records(heading, records, as_json)
     for cell in cells:

@@ -1,4 +1,4 @@
-"""Numbers in prose: Numbers on pages, which are filled in from the CSV cells named in ``claims.toml``.
+"""Numbers in the prose of pages, which are filled in from the CSV cells named in ``claims.toml``.
 
 ``claims.toml`` is next to the results folder, and paths of pages are relative to it. A claim is a piece of a page's
 text with ``{}`` in place of each number, and a list of the cells in the same order::
@@ -10,8 +10,6 @@ text with ``{}`` in place of each number, and a list of the cells in the same or
 
 A cell is a column, a format and the values that identify the row. Line breaks in the page do not matter.
 """
-
-from __future__ import annotations
 
 import os
 import re

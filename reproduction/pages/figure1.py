@@ -1,7 +1,5 @@
 """Figure 1 and Examples 1 and 2, which need no stored cells and are solved in about twenty seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -20,7 +18,7 @@ from reproduction.protocol.synthetic import FIGURE1, example1, example2, figure1
 
 from .formats import Column, Table, said, table_of
 
-#: The table averages over this many draws of each set of Figure 1; the picture shows the first.
+#: The number of draws of each set of Figure 1 that the table averages over; the picture shows the first.
 DRAWS = 10
 #: Whether `average` fails on `easy` and `imbalance` depends on alpha: the table shows three, the picture the smallest.
 FIGURE1_ALPHAS = (1e-5, 1e-2, 1.0)
@@ -97,7 +95,7 @@ def _taken(method: str, slopes: Array, k: int) -> Array:
     aggregate = get_aggregate(method)
     keys = np.maximum(twice, 1 / twice) if aggregate.close else -slopes
     edge: Array = np.partition(keys, k - 1, axis=1)[:, k - 1, None]
-    return keys == edge if aggregate.sums_to else keys <= edge  # the k-th alone has weight one
+    return keys == edge if aggregate.sums_to else keys <= edge  # only the k-th has weight one
 
 
 def _solve_draw(X: Array, y: Array, max_iter: int) -> list[Row]:
@@ -109,20 +107,19 @@ def _solve_draw(X: Array, y: Array, max_iter: int) -> list[Row]:
         for k in (ks if get_aggregate(method).takes else ks[-1:])
     ]
     solutions, best = solve(X, y, problems, max_iter=max_iter), _least_errors(X, y)
-    records = []
-    for alpha in FIGURE1_ALPHAS:
-        for method in METHODS:
-            mine = [i for i, p in enumerate(problems) if (p.alpha, p.aggregate) == (alpha, method)]
-            # The ks ascend, so the last of several ties is the largest k.
-            i = min(reversed(mine), key=lambda place: solutions.errors[place])
-            records.append(
-                {
-                    "alpha": alpha, "method": method, "k": problems[i].k, "errors": float(solutions.errors[i]),
-                    "best_possible": best, "slope": float(solutions.coef[i, 0]),
-                    "boundary": _boundary(solutions.coef[i, 0], solutions.intercept[i]),
-                }
-            )  # fmt: skip
-    return records
+    chosen: dict[tuple[float, str], int] = {}
+    for i, problem in enumerate(problems):  # the ks ascend, so the last of several ties is the largest k
+        place = problem.alpha, problem.aggregate
+        if solutions.errors[i] <= solutions.errors[chosen.get(place, i)]:
+            chosen[place] = i
+    return [
+        {
+            "alpha": alpha, "method": method, "k": problems[i].k, "errors": float(solutions.errors[i]),
+            "best_possible": best, "slope": float(solutions.coef[i, 0]),
+            "boundary": _boundary(solutions.coef[i, 0], solutions.intercept[i]),
+        }
+        for (alpha, method), i in chosen.items()
+    ]  # fmt: skip
 
 
 def _boundary(slope: float, intercept: float) -> float | None:

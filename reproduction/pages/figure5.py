@@ -1,7 +1,5 @@
 """The records of Figure 5: accuracies and standard errors as outliers or other examples are added."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import product
 
@@ -13,7 +11,7 @@ from closecall.report.formats import Row
 from reproduction.protocol.grid import LABELS
 from reproduction.protocol.plan import Cell, Size
 from reproduction.protocol.published import LOSSES, METHODS
-from reproduction.protocol.simulate import SIMULATIONS
+from reproduction.protocol.synthetic import SIMULATIONS
 from reproduction.run.scores import Archive, Hole
 
 from .formats import Table, said
@@ -51,14 +49,7 @@ def standard_error(values: Array) -> float:
 
 
 def majority(size: Size, contamination: str, level: int) -> float:
-    """Return the share of the larger class after contamination (outliers do not change it in expectation).
-
-    Examples
-    --------
-    >>> spambase = Size("pmlb94", "pmlb:spambase", "", 4601, 57, 1813)
-    >>> round(majority(spambase, "outliers", 256), 3), round(majority(spambase, "imbalance", 12800), 3)
-    (0.606, 0.896)
-    """
+    """Return the share of the larger class after contamination (outliers do not change it in expectation)."""
     negatives = size.rows - size.positives
     added = {"outliers": (0, 0), "imbalance": (level, 0), "ambiguity": (0, level)}[contamination]
     total = negatives + size.positives + sum(added)

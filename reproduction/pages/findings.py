@@ -1,7 +1,5 @@
 """Findings from the scores: which method won, by how much and how certainly, as sentences, rows and quoted numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +11,7 @@ from closecall.report.formats import Row
 from closecall.report.text import p_words
 from reproduction.protocol import stats
 from reproduction.protocol.grid import LABELS
-from reproduction.protocol.pairs import CRITERIA
-from reproduction.protocol.protocol import PROTOCOLS
+from reproduction.protocol.protocol import CRITERIA, PROTOCOLS
 from reproduction.protocol.published import LOSSES, METHODS, PAIR_TABLES, PairTable, table3_error
 from reproduction.run.scores import PAIR, Scores, title
 
@@ -25,7 +22,7 @@ FEWEST = 6
 #: How many of the largest gains, losses or accuracies a sentence lists.
 SHOWN = 3
 HEADLINE = "headline.csv"
-#: Limits from the paper's fractions: the front page begins with any wins or losses of close decay outside them.
+#: Limits derived from the paper's fractions; the front page begins with the results that are outside these limits.
 LEAST_WINS, MOST_LOSSES = 0.20, 0.02
 HEADLINES = {
     "ahead": "Close decay is ahead of average",
@@ -35,6 +32,8 @@ HEADLINES = {
     "pulled": "Close decay loses on average, but the loss comes from a few data sets",
     "few": "There are too few data sets to draw a conclusion",
 }
+#: Criterion -> how one method is then better than another.
+ADVERBS = {"significant": "significantly", "points": "at least two points"}
 #: A suite, its scores and the paper's tables on it.
 Part = tuple[str, Scores, Sequence[PairTable]]
 
@@ -80,7 +79,7 @@ def _distinct(parts: Sequence[Part]) -> list[Part]:
         scores = part[1]
         key = scores.protocol, scores.model, scores.datasets, scores.splits, scores.max_iter
         chosen.setdefault(key, part)
-    # The sound protocol comes first, because its tests have the level they promise.
+    # The sound protocol comes first, because its tests keep their nominal level.
     return sorted(chosen.values(), key=lambda part: part[1].protocol != "sound")
 
 
@@ -145,11 +144,10 @@ def _best(scores: Scores, loss: str) -> str:
 
 
 def _papers(scores: Scores, loss: str, published: Sequence[PairTable]) -> Iterator[str]:
-    words = {"significant": "significantly", "points": "at least two points"}
     for table in published:
         wins, losses = (_fraction(table, scores.model, loss, order) for order in (PAIR, PAIR[::-1]))
         name = table.name.replace("table", "Table ")
-        yield said("finding.paper", name=name, words=words[table.criterion], wins=wins, losses=losses)
+        yield said("finding.paper", name=name, words=ADVERBS[table.criterion], wins=wins, losses=losses)
 
 
 def _fraction(table: PairTable, model: str, loss: str, order: tuple[str, ...]) -> float:

@@ -1,7 +1,5 @@
 """Tables as CSV, tables and pages as Markdown, and their sentences; names cannot become formulas or markup."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 import tomllib
@@ -42,13 +40,7 @@ Column = str | Callable[[Row], str]
 def table_of(
     name: str, title: str, columns: Mapping[str, Column], records: Sequence[Row], notes: Sequence[str] = ()
 ) -> Table:
-    """Return a table with a row for each record.
-
-    Examples
-    --------
-    >>> table_of("t", "T", {"set": "{name}", "gain": "{gain:+.1f}"}, [{"name": "a", "gain": 0.5}]).rows
-    (('a', '+0.5'),)
-    """
+    """Return a table with a row for each record."""
     rows = tuple(
         tuple(cell.format_map(record) if isinstance(cell, str) else cell(record) for cell in columns.values())
         for record in records
@@ -82,15 +74,7 @@ def to_markdown(table: Table, width: int = WIDTH) -> str:
 
 
 def markdown_rows(cells: Sequence[Sequence[str]], width: int = WIDTH) -> str:
-    """Return the lines of a table of Markdown cells; the first row is the header.
-
-    Examples
-    --------
-    >>> print(markdown_rows([["set", "gain"], ["*monk3*", "+1.0"]]))
-    | set     | gain |
-    |:--------|-----:|
-    | *monk3* | +1.0 |
-    """
+    """Return the lines of a table of Markdown cells; the first row is the header."""
     columns = list(zip(*cells, strict=True))
     widths = [max(3, *map(len, column)) for column in columns]
     widths[0] = max(3, min(widths[0], width - 1 - sum(each + 3 for each in widths[1:]) - 3))
@@ -128,10 +112,10 @@ def begun(line: str) -> str:
     return re.sub(r"^(\d*)(?=[#>]|[-+.)](?:\s|$)|-+$)", r"\1\\", line)
 
 
-#: What begins or ends something in Markdown. "<" opens a tag only before a letter, "/", "!" or "?", "&" an entity only
-#: before a letter or "#", "_" emphasis only at the edge of a word: "p < 0.05" and "a_b" stay readable as they are.
+#: The characters with a meaning in Markdown. "<" opens a tag only before a letter, "/", "!" or "?"; "&" begins an
+#: entity only before a letter or "#"; "_" marks emphasis only at the edge of a word. So "p < 0.05" and "a_b" stay.
 _MARKDOWN = re.compile(r"[|`\\\[\]]|<(?=[A-Za-z/!?])|&(?=[A-Za-z#])|~(?=~)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
-#: No backslash escape for these characters is known to every renderer.
+#: Not every renderer supports backslash escapes of these characters.
 _ENTITIES = {"<": "&lt;", "&": "&amp;", "~": "&#126;"}
 
 
@@ -197,13 +181,7 @@ def folded(table: Table) -> str:
 
 
 def said(name: str, /, **values: Any) -> str:
-    """Return the sentence of the given name, with the values filled in.
-
-    Examples
-    --------
-    >>> said("answer.ranges", pairs=8, named="atk on 3")
-    'Over 8 combinations of a data set and a loss, the lowest test error comes from atk on 3.'
-    """
+    """Return the sentence of the given name, with the values filled in."""
     section, _, key = name.partition(".")
     return " ".join(_WORDS[section][key].split()).format_map(values)
 

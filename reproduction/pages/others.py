@@ -6,8 +6,6 @@ percent. Half of the rows of each class are for training, and a quarter each for
 the percentages of training errors at the exact minimum, of the support vector machine and of logistic regression.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np

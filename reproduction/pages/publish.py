@@ -4,8 +4,6 @@ Only the files are read, so the same files always give the same pages. :mod:`rep
 tables and charts; this module arranges them on pages.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -15,7 +13,6 @@ from typing import Any
 from closecall.report import charts
 from closecall.report.formats import Row
 from closecall.report.text import p_value
-from reproduction.pages.svg import slim
 from reproduction.protocol.files import write_whole
 from reproduction.protocol.plan import TARGETS
 from reproduction.run.campaign import coverage, jobs_of
@@ -23,10 +20,10 @@ from reproduction.run.exchange import read_folder
 from reproduction.run.scores import Archive, title
 
 from .agreement import agreement_summary, disagreement_table, error_agreement, pair_agreement
-from .answers import answer
+from .figures import slim
 from .findings import HEADLINE, headline, result_rows
 from .formats import Column, Table, folded, heading, link, paragraph, picture, said, table_of, tabled, to_csv
-from .front import coverage_blocks, index_page
+from .front import answer, coverage_blocks, index_page
 from .sections import Section, build, parts_of
 
 CELLS, FIGURES = "cells", "figures"
@@ -67,7 +64,8 @@ def write_pages(folder: Path, targets: Sequence[str] = tuple(_PAGES)) -> Iterato
     written = list(_write_tables(folder, sections, covered, agreed, first))
     for name in dict.fromkeys(job.target.name for job in jobs):
         mine = [section for section in sections if section.job.target.name == name]
-        written += _write_charts(folder, mine)
+        for file, chart, _ in (each for section in mine for each in _charts(section)):
+            written.append(_write(folder / FIGURES / file, slim(charts.draw(charts.specification(chart)))))
         written.append(_write(folder / f"{name}.md", generated(_target_page(mine, covered, agreed, first))))
     written.append(_write(folder / "comparison.md", generated(_comparison_page(agreed))))
     for path in {*folder.glob("*.md"), *(folder / FIGURES).glob("*.svg")} - set(written):
@@ -156,13 +154,6 @@ def _charts(section: Section) -> Iterator[tuple[str, Any, str]]:
             yield f"{name}.svg", chart, caption
 
 
-def _write_charts(folder: Path, sections: Sequence[Section]) -> Iterator[Path]:
-    (folder / FIGURES).mkdir(parents=True, exist_ok=True)
-    for section in sections:
-        for name, chart, _ in _charts(section):
-            yield _write(folder / FIGURES / name, slim(charts.draw(charts.specification(chart))))
-
-
 def _target_page(
     sections: Sequence[Section], covered: Sequence[Row], agreed: Sequence[Row], first: Sequence[Row]
 ) -> list[str]:
@@ -179,8 +170,9 @@ def _target_page(
     cells = [row for row in agreed if row["table"] == target.name]
     blocks += [folded(_cells_table(cells, protocol)) for protocol in dict.fromkeys(row["protocol"] for row in cells)]
     if cells:
-        there = link("comparison", "comparison.md")
-        blocks.append(f"All cells that differ from the paper's are listed in the {there}.")
+        blocks.append(
+            f"All cells that differ from the paper's are listed in the {link('comparison', 'comparison.md')}."
+        )
     return [*blocks, *_coverage_blocks(sections, covered)]
 
 

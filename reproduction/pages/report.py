@@ -1,7 +1,5 @@
 """The report as separate files and as one self-contained page that needs no network access."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -41,7 +39,6 @@ def write_report(store: Store, folder: Path, archive: Archive | None = None) -> 
 
 
 def _write_section(section: Section, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     for table in section.tables:
         write_whole(folder / f"{_stem(table.name)}.csv", to_csv(table))
         write_whole(folder / f"{_stem(table.name)}.md", to_markdown(table))
@@ -84,7 +81,8 @@ def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
         findings=findings(parts), notes=notes_of(sections),
         walk=json.loads(walks), walk_data=to_json(json.loads(walks)),
         sections=[(section, charts[section.name]) for section in sections],
-        results=results, columns=columns, choices=choices, formats=FORMATS, runs=runs, when=_when,
+        results=results, columns=columns, choices=choices, formats=FORMATS, runs=runs,
+        when=lambda seconds: time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)),
         environment=runs[-1]["environment"] if runs else {},
         commands=commands_of(run["request"].get("arguments", []) for run in runs),
     )  # fmt: skip
@@ -92,10 +90,6 @@ def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
 
 #: The fields of a run's environment (:func:`reproduction.run.run.environment`) with their defaults.
 _ENVIRONMENT: dict[str, Any] = {"python": "", "platform": "", "cores": 0, "packages": {}, "blas": [], "revision": ""}
-
-
-def _when(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def _charts(section: Section, number: int, folder: Path) -> Iterator[Chart]:

@@ -1,7 +1,5 @@
 """One section of the report, made from a job and its results: tables, charts and notes on what is missing."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +11,7 @@ import numpy as np
 
 from closecall.report import charts
 from closecall.report.formats import Row
-from reproduction.protocol.pairs import CRITERIA
+from reproduction.protocol.protocol import CRITERIA
 from reproduction.protocol.published import LOSSES, PAIR_TABLES, PairTable
 from reproduction.run.jobs import Job
 from reproduction.run.record import Record
@@ -70,11 +68,14 @@ def commands_of(requests: Iterable[Sequence[object]]) -> list[str]:
 def build(job: Job, archive: Archive) -> Section:
     """Return the section of a job, from the results so far."""
     section = Section(job, job.name, job.target.title)
-    if job.target.protocols and not job.target.simulations and not job.target.model:
-        _gather(section, archive)
     with charts.unchecked():
-        for add in _PARTS[job.target.name]:
-            add(section, archive)
+        if job.target.name in _OF_SECTION:
+            _OF_SECTION[job.target.name](section, archive)
+        else:
+            _gather(section, archive)
+            for add in _OF_SCORES[job.target.name]:
+                for scores in section.scores:
+                    add(section, scores)
     for hole in job.holes:
         section.notes.append(f"{hole.because}: {title(hole.dataset)}: {hole.why}")
     return section
@@ -101,36 +102,31 @@ def _draw(section: Section, scores: Scores, stem: str, chart: Any) -> None:
     section.draw(f"{stem}-{scores.protocol}-{scores.model}", chart, caption)
 
 
-def _suite(section: Section, archive: Archive, criteria: tuple[str, ...] = CRITERIA) -> None:
-    drawn = {"gains": figures.gains, "ranks": figures.critical_difference}
-    for scores in section.scores:
-        section.tables += suite_tables(scores, section.published, criteria)
-        for name, draw in drawn.items():
-            if name != "ranks" or len(scores.datasets) > 1:
-                _draw(section, scores, name, alt.hconcat(*(draw(scores, loss) for loss in LOSSES)))
+def _suite(section: Section, scores: Scores, criteria: tuple[str, ...] = CRITERIA) -> None:
+    section.tables += suite_tables(scores, section.published, criteria)
+    for name, draw in (("gains", figures.gains), ("ranks", figures.critical_difference)):
+        if name != "ranks" or len(scores.datasets) > 1:
+            _draw(section, scores, name, alt.hconcat(*(draw(scores, loss) for loss in LOSSES)))
 
 
-def _errors(section: Section, archive: Archive) -> None:
-    for scores in section.scores:
-        beside = section.job.suites == ("fan8",) and scores.model == "linear"
-        section.tables += [error_table(scores, loss, published=beside) for loss in LOSSES]
-        section.tables += [method_table(scores, loss) for loss in LOSSES]
+def _table3(section: Section, scores: Scores) -> None:
+    beside = section.job.suites == ("fan8",) and scores.model == "linear"
+    section.tables += [error_table(scores, loss, published=beside) for loss in LOSSES]
+    section.tables += [method_table(scores, loss) for loss in LOSSES]
 
 
-def _scatter(section: Section, archive: Archive) -> None:
-    for scores in section.scores:
-        _draw(section, scores, "scatter", figures.scatter(scores))
+def _scatter(section: Section, scores: Scores) -> None:
+    _draw(section, scores, "scatter", figures.scatter(scores))
 
 
-def _figure3(section: Section, archive: Archive) -> None:
-    _scatter(section, archive)
-    section.tables += [error_table(scores, loss) for scores in section.scores for loss in LOSSES]
+def _figure3(section: Section, scores: Scores) -> None:
+    _scatter(section, scores)
+    section.tables += [error_table(scores, loss) for loss in LOSSES]
 
 
-def _chosen(section: Section, archive: Archive) -> None:
-    for scores in section.scores:
-        _draw(section, scores, "chosen-k", figures.chosen_k(scores))
-        section.tables.append(_chosen_table(scores))
+def _chosen(section: Section, scores: Scores) -> None:
+    _draw(section, scores, "chosen-k", figures.chosen_k(scores))
+    section.tables.append(_chosen_table(scores))
 
 
 def _chosen_table(scores: Scores) -> Table:
@@ -218,11 +214,13 @@ def _figure5(section: Section, archive: Archive) -> None:
 
 
 _SIGNIFICANT, _POINTS = (partial(_suite, criteria=(name, "joint")) for name in ("significant", "points"))
-#: Target -> the functions that fill its section.
-_PARTS: dict[str, tuple[Callable[[Section, Archive], None], ...]] = {
-    "overview": (_suite, _scatter, _chosen), "figure1": (_figure1,), "examples": (_examples,),
-    "figure2": (_figure2,), "table1": (_SIGNIFICANT,), "table2": (_SIGNIFICANT,), "table3": (_errors,),
-    "figure3": (_figure3,), "figure4": (_chosen,), "figure5": (_figure5,), "table4": (_POINTS,),
-    "table5": (_POINTS,), "exact01": (partial(_beyond, shown=exact01_shown),),
-    "sorr": (partial(_beyond, shown=sorr_shown),),
+#: Target -> the functions that add the tables and charts of each of its scores.
+_OF_SCORES: dict[str, tuple[Callable[[Section, Scores], None], ...]] = {
+    "overview": (_suite, _scatter, _chosen), "table1": (_SIGNIFICANT,), "table2": (_SIGNIFICANT,),
+    "table3": (_table3,), "figure3": (_figure3,), "figure4": (_chosen,), "table4": (_POINTS,), "table5": (_POINTS,),
+}  # fmt: skip
+#: The other targets -> the function that fills the section.
+_OF_SECTION: dict[str, Callable[[Section, Archive], None]] = {
+    "figure1": _figure1, "examples": _examples, "figure2": _figure2, "figure5": _figure5,
+    "exact01": partial(_beyond, shown=exact01_shown), "sorr": partial(_beyond, shown=sorr_shown),
 }  # fmt: skip

@@ -1,7 +1,5 @@
 """Tables of the scores and of the published numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations
@@ -12,8 +10,7 @@ from closecall.report.formats import Row
 from closecall.report.text import p_value
 from reproduction.protocol import stats
 from reproduction.protocol.grid import LABELS
-from reproduction.protocol.pairs import CRITERIA, win_fractions
-from reproduction.protocol.protocol import get_protocol
+from reproduction.protocol.protocol import CRITERIA, get_protocol, win_fractions
 from reproduction.protocol.published import LOSSES, METHODS, PairTable, table3_error
 from reproduction.run.scores import PAIR, Scores, title
 

@@ -1,8 +1,8 @@
-"""The experiments: data sets, splits, the grid, the baselines, the targets and the published numbers.
+"""The experiments: data sets, splits, the grid, the targets and the published numbers.
 
 `load_dataset` turns a name or a path into a `Dataset`; `SUITES` holds named lists of sets, and `available` returns
-those that are available locally. `synthetic` draws the sets of the paper's Figure 1 and examples, and `simulate` makes
-a set harder as in Figure 5.
+those that are available locally. `synthetic` draws the sets of the paper's Figure 1 and examples, and makes a set
+harder as in Figure 5.
 """
 
 from closecall.table.read.dataset import DataError

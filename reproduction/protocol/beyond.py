@@ -6,8 +6,6 @@ set, standardised, are used as the training, validation and test parts, so the r
 fewest training errors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

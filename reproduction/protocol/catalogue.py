@@ -1,7 +1,5 @@
 """The named suites and the facts about their data sets, from the tables next to this file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from .embedded import EMBEDDED

@@ -3,8 +3,6 @@
 No pandas is needed: a nominal column contains codes for its ``categories`` (strings), and a missing value is NaN.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ of the benchmark. If the published set is a random draw, ours is another draw by
 ``EMBEDDED[name].drawn`` states what is drawn.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,14 +30,6 @@ def _grid(*sizes: int) -> Array:
     return np.array(list(itertools.product(*map(range, sizes))))
 
 
-def _with_draw(X: Array, y: Array, count: int, rng: np.random.Generator, flips: int = 0) -> tuple[Array, Array]:
-    """Return all points, then ``count`` drawn without replacement, of which ``flips`` have the other label."""
-    rows = rng.choice(len(X), count, replace=False)
-    labels = y[rows].copy()
-    labels[:flips] ^= 1
-    return np.concatenate([X, X[rows]]), np.concatenate([y, labels])
-
-
 # MONK's problems (Thrun et al. 1991): robots of head 3 x body 3 x smiling 2 x holding 3 x jacket 4 x tie 2 = 432. The
 # codes are PMLB's: alphabetical in monk1 and monk3 (octagon, round, square; no, yes; balloon, flag, sword; blue,
 # green, red, yellow), in monk2 the published 1, 2, ... with round, yes, sword, red first.
@@ -50,13 +40,16 @@ _OCTAGON, _SWORD, _BLUE, _GREEN, _RED = 0, 2, 0, 1, 2
 def _ruled(
     name: str, sizes: Sequence[int], rule: Callable[[Array], Any], again: int = 0, flips: int = 0, first: int = 0
 ) -> tuple[Array, Array]:
-    """Return every combination of codes from ``first`` on, labelled by a rule, and ``again`` of them a second time."""
+    """Return every combination of codes from ``first`` on, labelled by a rule, and ``again`` of them a second time.
+
+    The latter are drawn without replacement, and ``flips`` of them have the other label.
+    """
     X = _grid(*sizes) + first
-    return _with_draw(X, rule(X.T).astype(int), again, _rng(name), flips)
-
-
-def _monk3(x: Array) -> Array:
-    return ((x[4] == _GREEN) & (x[3] == _SWORD)) | ((x[4] != _BLUE) & (x[1] != _OCTAGON))
+    y = rule(X.T).astype(int)
+    rows = _rng(name).choice(len(X), again, replace=False)
+    labels = y[rows]
+    labels[:flips] ^= 1
+    return np.concatenate([X, X[rows]]), np.concatenate([y, labels])
 
 
 _LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
@@ -167,7 +160,10 @@ EMBEDDED: dict[str, Embedded] = {
         "the training part of 169",
     ),
     "monk3": Embedded(  # 5 % of the training part has the wrong label
-        partial(_ruled, "monk3", _ROBOT, _monk3, 122, flips=6), _ROBOT_NAMES,
+        partial(
+            _ruled, "monk3", _ROBOT,
+            lambda x: ((x[4] == _GREEN) & (x[3] == _SWORD)) | ((x[4] != _BLUE) & (x[1] != _OCTAGON)), 122, flips=6,
+        ), _ROBOT_NAMES,
         "the training part of 122 and its 6 wrong labels",
     ),
     "mux6": Embedded(_mux6, "address1 address2 bit0 bit1 bit2 bit3"),

@@ -1,7 +1,5 @@
 """Conversion of files to pandas frames, and of frames to data sets."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io
@@ -63,7 +61,7 @@ def read_bounded(file: Readable, what: object, limit: int) -> bytes:
 def read_table(path: Path, target: str, nominal: Collection[str] = (), packed: bytes | None = None) -> Any:
     """Read a CSV or TSV file as a pandas frame, with the target and the nominal columns as text."""
     pd, raw = need_pandas(), read_bytes(path, packed=packed)
-    # pandas reads every digit by default from 3.1 on, where the option is deprecated.
+    # From version 3.1 on, pandas reads every digit by default, and the option is deprecated.
     old = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
     try:
         with warnings.catch_warnings():

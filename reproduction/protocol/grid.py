@@ -1,7 +1,5 @@
 """The grid: the values of k and alpha that are tried, their results, and the row that validation chooses."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from closecall._names import Array

@@ -6,14 +6,11 @@ cell with a different data file, step count or recipe has a different key. The s
 data; it is not part of the key, so suites that share a data set share its cells.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import product
 from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
@@ -23,7 +20,6 @@ from reproduction.protocol.grid import ALPHAS, k_grid
 from reproduction.protocol.protocol import PROTOCOLS, get_protocol
 
 from .published import METHODS, MODELS
-from .simulate import SIMULATIONS
 
 #: Increase it when a change of the protocol changes what a cell contains: old records are then not mixed with new ones.
 RECIPE = 1
@@ -31,7 +27,7 @@ BOTH = tuple(PROTOCOLS)
 #: The starts of linear solves; the second measures the sensitivity to the start (docs/results/beyond-starts.md).
 STARTS = ("least_squares", "zeros")
 SPLITS = 25
-#: Splits of the embedded suite, on which a user's first report then takes a minute on two cores.
+#: Splits of the embedded suite: with so few, a user's first report takes a minute on two cores.
 TRIAL_SPLITS = 10
 MAX_SPLITS = 10_000
 #: The largest number of cells in one request.
@@ -115,8 +111,8 @@ class Task:
 def predicted_cost(cell: Cell, rows: int, features: int) -> float:
     """Return a rough estimate of a cell's seconds on one core, for ordering cells and predicting the end of a run.
 
-    It was fitted by eye to cells of six data sets (80 to 2700 training rows, 5 to 168 features): each step of each
-    problem costs 2.5 microseconds and, for each training row, 5.4 nanoseconds and 0.1 for each feature.
+    The constants were fitted by eye to cells of six data sets (80 to 2700 training rows, 5 to 168 features): each step
+    of each problem costs 2.5 microseconds and, for each training row, 5.4 nanoseconds and 0.1 for each feature.
     """
     train = max((rows + cell.level) // 2, 1)
     counts = len(k_grid(train))
@@ -147,7 +143,7 @@ class Target:
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
-        # Fewer steps for what users run first: test errors are flat from about 150 steps on.
+        # Users run this target first, so it has fewer steps: test errors hardly change after about 150.
         Target("overview", "All comparisons on a suite", ("embedded",), BOTH, max_iter=300),
         Target("figure1", "Figure 1: boundaries on four synthetic sets"),
         Target("examples", "Examples 1 and 2"),
@@ -219,59 +215,3 @@ class RunOptions:
         for name in self.models:
             lookup(dict.fromkeys(MODELS), name, "model")
         lookup(dict.fromkeys(STARTS), self.start, "start")
-
-
-def steps_for(target: Target, options: RunOptions, model: str) -> int:
-    """Return the steps of a cell: the requested number, or the default of the networks or of the target."""
-    return options.max_iter or (NETWORK_STEPS if model == "network" else target.max_iter)
-
-
-def recipe_for(options: RunOptions, model: str, protocol: str) -> int:
-    """Return the recipe of a cell; networks of a protocol without new starts keep the recipe with one start."""
-    if model != "network":
-        return RECIPE
-    return min(options.recipe, NEW_STARTS if get_protocol(protocol).new_starts else ONE_START)
-
-
-def protocols_of(target: Target, options: RunOptions) -> tuple[str, ...]:
-    """Return the requested protocols, or the target's own if none are requested or the target fixes them."""
-    fixed = target.model or not target.protocols
-    return target.protocols if fixed else options.protocols or target.protocols
-
-
-def models_of(target: Target, options: RunOptions) -> tuple[str, ...]:
-    """Return the models of a target's cells: its own kind if it has one, and otherwise the requested models."""
-    return (target.model,) if target.model else options.models
-
-
-def cells_for(target: Target, sizes: Sequence[Size], options: RunOptions) -> list[Task]:
-    """Return the cells of a target on the available data sets, largest first.
-
-    Examples
-    --------
-    >>> size = Size("embedded", "monk3", "abc", 554, 6)
-    >>> tasks = cells_for(TARGETS["overview"], [size], RunOptions(splits=3))
-    >>> len(tasks), {task.cell.protocol for task in tasks} == set(PROTOCOLS)
-    (6, True)
-    """
-    protocols, models = protocols_of(target, options), models_of(target, options)
-    splits = min(options.splits, target.most_splits)
-    added = [("", 0)]
-    if target.simulations:
-        # With nothing added, all three simulations are the data set itself: one cell, which the tables share.
-        added += [(name, level) for name, each in SIMULATIONS.items() for level in each.levels if level]
-    count = len(sizes) * len(protocols) * len(models) * len(added) * splits
-    if count > MAX_CELLS:
-        raise ValueError(f"{count} cells are too many; at most {MAX_CELLS} are allowed: use fewer data sets or splits")
-    cells = (
-        (
-            size,
-            Cell(
-                size.suite, size.name, size.checksum, split, model, protocol, steps_for(target, options, model),
-                options.start if model == "linear" else STARTS[0], *addition, recipe_for(options, model, protocol),
-            ),
-        )
-        for size, protocol, model, addition, split in product(sizes, protocols, models, added, range(splits))
-    )  # fmt: skip
-    tasks = [Task(cell, predicted_cost(cell, size.rows, size.features)) for size, cell in cells]
-    return sorted(tasks, key=lambda task: -task.cost)

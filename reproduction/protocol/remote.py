@@ -1,7 +1,5 @@
 """Downloads from PMLB and OpenML into the data directory; each file is checked before it is moved into place."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import http.client

@@ -1,7 +1,5 @@
 """Names of data sets: how a name or path becomes a `Dataset`, and which sets are available locally."""
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import json
@@ -105,7 +103,10 @@ def load_dataset(
     """
     source, rest = resolve(name) if isinstance(name, str) else ("file", os.fspath(name))
     if source == "file":
-        return _load_file(rest, target)
+        if not suffix_of(rest):
+            raise DataError(f"{rest}: unknown kind of file; use {', '.join(SEPARATORS)} (.gz may follow)")
+        title = Path(rest).name.removesuffix(".gz").rpartition(".")[0] or Path(rest).name
+        return replace(from_sheet(read_file(rest, target)), name=title)
     return LOADERS[source](rest, data_directory(data_dir), download)
 
 
@@ -130,7 +131,7 @@ def available(suite: str, data_dir: str | os.PathLike[str] | None = None) -> lis
 
 def _place(source: str, name: str, directory: Path) -> Path:
     """Return the path where a set is stored, or where its download would be."""
-    if source == "pmlb":  # today's package uses today's spelling for its cache
+    if source == "pmlb":  # the current package uses the current spelling in its cache
         spellings = [pmlb_today(name), name] if name in PMLB94 else [name]
         places = [directory / "pmlb" / each / f"{each}.tsv.gz" for each in spellings]
     elif source == "fan8":
@@ -221,13 +222,6 @@ def _load_fan8(name: str, directory: Path, download: bool) -> Dataset:
     if data.X.shape != (rows, features):
         raise DataError(f"{path} should have {rows} rows x {features} features, not {data.X.shape}; fetch {origin}")
     return data
-
-
-def _load_file(name: str, target: str) -> Dataset:
-    if not suffix_of(name):
-        raise DataError(f"{name}: unknown kind of file; use {', '.join(SEPARATORS)} (.gz may follow)")
-    title = Path(name).name.removesuffix(".gz").rpartition(".")[0] or Path(name).name
-    return replace(from_sheet(read_file(name, target)), name=title)
 
 
 #: Every source of named sets, by the word before the colon.

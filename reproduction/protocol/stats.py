@@ -1,12 +1,10 @@
 """Tests and intervals that the reproduction needs in addition to those of the library."""
 
-from __future__ import annotations
-
 import math
 import warnings
 
 import numpy as np
-import scipy  # `scipy.stats` is loaded on first use: half of the time a command takes to start
+import scipy  # `scipy.stats` is loaded on first use: it takes half of the start-up time of a command
 
 from closecall._names import Array
 from closecall.stats import POINTS, SIGNIFICANCE, TEST_OVER_TRAIN, PairTest, check_pair, corrected_test, holm

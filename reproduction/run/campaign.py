@@ -1,7 +1,5 @@
 """The jobs of a store or of a folder of exported files, with the missing cells and the cost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
@@ -55,7 +53,7 @@ Missing = dict[tuple[str, str], Hole]
 def jobs_of(campaign: Campaign) -> list[Job]:
     """Return a job for every target and model for which the campaign has cells or data sets.
 
-    Targets share cells: For example, Table 4 and the PMLB half of Figures 2, 3 and 4 need only a run of ``table1``. If
+    Targets share cells. For example, Table 4 and the PMLB half of Figures 2, 3 and 4 need only a run of ``table1``. If
     a suite was run with several options, for example with fewer steps as a trial, :func:`_best` chooses among them.
     """
     requested = [from_json(content) for run in campaign.runs for content in run["jobs"]]
@@ -103,9 +101,9 @@ def _ways(requested: Sequence[Job], done: set[str]) -> Ways:
         if job.options.start != plan.STARTS[0]:
             continue
         for suite, model, protocol in product(job.suites, job.models, job.protocols):
-            members, steps = _members(suite, available, job.target), plan.steps_for(job.target, job.options, model)
+            members = _members(suite, available, job.target)
             models = (model,) if model in MODELS else MODELS[:1]  # a target's own kind of cells needs no model
-            way = RunOptions(job.splits, steps, models=models, recipe=plan.recipe_for(job.options, model, protocol))
+            way = RunOptions(job.splits, job.steps(model), models=models, recipe=job.recipe(model, protocol))
             counts = complete.setdefault((suite, model, job.target.simulations, protocol), {})
             if way not in counts:
                 same = Job(job.target, (suite,), replace(way, protocols=(protocol,)), members, ())
@@ -155,11 +153,11 @@ def coverage(jobs: Sequence[Job], campaign: Campaign) -> list[Row]:
             mine = [cell for cell in cells if (cell.suite, cell.protocol) == (suite, protocol)]
             left = {cell.dataset for cell in mine if cell.key not in campaign.lines}
             names = list(dict.fromkeys(cell.dataset for cell in mine))
-            each = plan.recipe_for(job.options, model, protocol) >= plan.NEW_STARTS
+            each = job.recipe(model, protocol) >= plan.NEW_STARTS
             starts = "" if model != "network" else "a new one for each setting" if each else "one for all settings"
             rows[suite, protocol, model, what] = {
                 "suite": suite, "what": what, "protocol": protocol, "model": model, "splits": job.splits,
-                "steps": plan.steps_for(job.target, job.options, model), "starts": starts,
+                "steps": job.steps(model), "starts": starts,
                 "sets": len(SUITES.get(suite, names)) if what == "tables" else len(names), "sets_at_hand": len(names),
                 "sets_complete": len(names) - len(left), "cells": len(mine),
                 "cells_done": sum(cell.key in campaign.lines for cell in mine),

@@ -4,8 +4,6 @@ A record holds the whole grid in about seven kilobytes. Tables and figures need 
 each (loss, method). These rows take about a hundred bytes, in a file that any tool can read. Objectives are left out.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -71,14 +69,8 @@ class Line:
 
 
 def spell(text: str) -> str:
-    r"""Encode a text on one line, as text for a spreadsheet; :func:`unspell` reverses the encoding.
-
-    Examples
-    --------
-    >>> print(spell("monk3"), spell("=cmd"), spell("a\nb"), unspell(spell("=cmd\r")) == "=cmd\r")
-    monk3 '=cmd 'a\nb True
-    """
-    plain = text.isascii() and text.isprintable()  # nearly always, and quick to check
+    """Encode a text on one line, as text for a spreadsheet; :func:`unspell` reverses the encoding."""
+    plain = text.isascii() and text.isprintable()  # true of nearly all texts, and quick to check
     hidden = not plain and any(unicodedata.category(c).startswith(("C", "Zl", "Zp")) for c in text)
     if hidden or text.startswith("'") or no_formula(text) != text:
         # A semicolon is escaped too: some spreadsheets would start a new cell after it.
@@ -128,7 +120,7 @@ def from_text(text: str, runs: int) -> Iterator[Line]:
         for values in reader:
             line = _read(dict(zip(header, values, strict=True)))
             if not 0 <= line.run < runs:
-                raise ValueError(f"run {line.run} of {runs}")
+                raise ValueError(f"run {line.run} is not in the list of {runs} runs")
             yield line
     except (LookupError, TypeError, ValueError, csv.Error) as error:
         raise CompactError(f"line {reader.line_num}: {error}") from None
@@ -136,7 +128,7 @@ def from_text(text: str, runs: int) -> Iterator[Line]:
 
 def _read(values: dict[str, str]) -> Line:
     content: dict[str, Any] = {
-        field.name: unspell(values[field.name]) if field.type == "str" else int(values[field.name])
+        field.name: unspell(values[field.name]) if field.type is str else int(values[field.name])
         for field in fields(Cell)
     }
     get_protocol(content["protocol"])

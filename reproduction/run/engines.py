@@ -5,8 +5,6 @@ process with one BLAS thread; an exception becomes a failed record. A worker tha
 runs again and is recorded as failed once it has killed ``ATTEMPTS`` workers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import multiprocessing
@@ -32,8 +30,8 @@ from .record import Record
 ATTEMPTS = 3
 #: Seconds to wait for a scheduler.
 TIMEOUT = 30.0
-#: Cells submitted to a Dask scheduler at a time: more than the cores of any cluster, few enough for its memory; and
-#: how many are submitted together.
+#: The number of cells that a Dask scheduler has at a time (more than a cluster has cores, but few enough for the memory
+#: of the scheduler), and the number submitted together.
 WINDOW, BATCH = 1000, 50
 _RESUMES = "finished work is kept; the same command resumes the run"
 
@@ -202,7 +200,8 @@ class Dask:
                 else:
                     suspects.append(task)
                     yield Happening("lost", task)
-            # Dask blames every task queued on a dead worker. If each runs alone, only the guilty one fails again.
+            # Dask gives up every task that was queued on a dead worker. Each of them now runs alone, so that only the
+            # task that kills its worker fails again.
             for suspect in suspects:
                 for task, found in _submit(client, [suspect], work):
                     if isinstance(found, distributed.KilledWorker):

@@ -4,8 +4,6 @@ A folder holds files of cells (``*.csv.gz``, see :mod:`reproduction.run.compact`
 they ran, the available data sets, and the number of cells in each file. The same store always gives the same bytes.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re
@@ -79,11 +77,10 @@ def export_store(store: Store, folder: Path) -> list[Path]:
     lines = [Line(cell, record, place[written[cell.key]]) for cell, record in zip(cells, records, strict=True)]
     files = {name: to_text(group) for name, group in in_files(lines).items()}
     counts = {name: text.count("\n") - 1 for name, text in files.items()}
-    folder.mkdir(parents=True, exist_ok=True)
     paths = [write_whole(folder / name, gzip.compress(text.encode(), 9, mtime=0)) for name, text in files.items()]
     for stale in set(folder.glob("*.csv.gz")) - set(paths):
         stale.unlink()
-    # Written last: after an interrupted export the counts do not match, and the folder is not imported.
+    # This file is written last: after an interrupted export its counts do not match, and the folder is rejected.
     failures = {key: without_folders(why) for key, why in sorted(store.failures().items())}
     return [*paths, write_whole(folder / RUNS, _runs_text(runs, counts, failures).encode())]
 

@@ -1,16 +1,17 @@
 """Jobs from a request: the data sets are fetched and checksummed once, before any worker starts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from itertools import product
+from typing import Any, Self
 
 from closecall._names import lookup
 from closecall.table.read.dataset import DataError
 from reproduction.protocol import SUITES, load_dataset, plan
 from reproduction.protocol.plan import Cell, RunOptions, Size, Target, Task
+from reproduction.protocol.protocol import get_protocol
 from reproduction.protocol.sources import resolve
+from reproduction.protocol.synthetic import SIMULATIONS
 
 from .scores import Hole, title
 
@@ -32,7 +33,25 @@ class Job:
 
     def tasks(self) -> list[Task]:
         """Return the cells of the job with their costs, largest first."""
-        return plan.cells_for(self.target, self.sizes, self.options)
+        added = [("", 0)]
+        if self.target.simulations:
+            # With nothing added, all three simulations are the data set itself: one cell, which the tables share.
+            added += [(name, level) for name, each in SIMULATIONS.items() for level in each.levels if level]
+        count = len(self.sizes) * len(self.protocols) * len(self.models) * len(added) * self.splits
+        if count > plan.MAX_CELLS:
+            most = f"at most {plan.MAX_CELLS} are allowed"
+            raise ValueError(f"{count} cells are too many; {most}: use fewer data sets or splits")
+        tasks = []
+        for size, protocol, model, addition, split in product(
+            self.sizes, self.protocols, self.models, added, range(self.splits)
+        ):
+            start = self.options.start if model == "linear" else plan.STARTS[0]
+            cell = Cell(
+                size.suite, size.name, size.checksum, split, model, protocol, self.steps(model), start, *addition,
+                self.recipe(model, protocol),
+            )  # fmt: skip
+            tasks.append(Task(cell, plan.predicted_cost(cell, size.rows, size.features)))
+        return sorted(tasks, key=lambda task: -task.cost)
 
     def cells(self) -> list[Cell]:
         """Return the cells of the job in the order of the suite."""
@@ -41,35 +60,45 @@ class Job:
 
     @property
     def protocols(self) -> tuple[str, ...]:
-        return plan.protocols_of(self.target, self.options)
+        """The requested protocols, or the target's own if none are requested or the target fixes them."""
+        fixed = self.target.model or not self.target.protocols
+        return self.target.protocols if fixed else self.options.protocols or self.target.protocols
 
     @property
     def models(self) -> tuple[str, ...]:
-        return plan.models_of(self.target, self.options)
+        """The target's own kind of cells if it has one, and otherwise the requested models."""
+        return (self.target.model,) if self.target.model else self.options.models
 
     @property
     def splits(self) -> int:
         return min(self.options.splits, self.target.most_splits)
 
+    def steps(self, model: str) -> int:
+        """Return the requested number of steps, or the default of the networks or of the target."""
+        return self.options.max_iter or (plan.NETWORK_STEPS if model == "network" else self.target.max_iter)
+
+    def recipe(self, model: str, protocol: str) -> int:
+        """Return the recipe of a cell; networks of a protocol without new starts keep the recipe with one start."""
+        if model != "network":
+            return plan.RECIPE
+        return min(self.options.recipe, plan.NEW_STARTS if get_protocol(protocol).new_starts else plan.ONE_START)
+
     def described(self) -> tuple[str, ...]:
         """Return the options of the job in words, in a fixed order."""
-        given = self.options
-        steps = " and ".join(dict.fromkeys(str(plan.steps_for(self.target, given, model)) for model in self.models))
+        steps = " and ".join(dict.fromkeys(str(self.steps(model)) for model in self.models)) + " steps"
         if "network" in self.models:
-            steps += f" steps of rate {plan.NETWORK_RATES[given.recipe]:g}"
-            recipes = [plan.recipe_for(given, model, protocol) for model in self.models for protocol in self.protocols]
-            steps += " from new starts" if max(recipes) >= plan.NEW_STARTS else ""
-        else:
-            steps += " steps"
-        words = (" ".join(sorted(self.protocols)), " ".join(sorted(self.models)), f"from {given.start}")
+            steps += f" of rate {plan.NETWORK_RATES[self.options.recipe]:g}"
+            new = any(self.recipe("network", protocol) >= plan.NEW_STARTS for protocol in self.protocols)
+            steps += " from new starts" if new else ""
+        words = (" ".join(sorted(self.protocols)), " ".join(sorted(self.models)), f"from {self.options.start}")
         return (f"{self.splits} splits", steps, *words)
 
-    def contains(self, other: Job) -> bool:
+    def contains(self, other: Self) -> bool:
         """Return whether this job contains every data set and cell of another job with its name."""
         mine, theirs = ({cell.key for cell in job.cells()} for job in (self, other))
         return self.name == other.name and {*self.sizes}.issuperset(other.sizes) and mine >= theirs
 
-    def united(self, other: Job) -> Job:
+    def united(self, other: Self) -> Self:
         """Return this job, extended by the data sets that only an earlier job has."""
         mine = {(size.suite, size.name) for size in self.sizes}
         sizes = (*self.sizes, *(size for size in other.sizes if (size.suite, size.name) not in mine))
@@ -119,12 +148,6 @@ def prepare(
     ``suite`` replaces the suites of the targets. ``only`` restricts them to data sets with these names or titles. A
     path, or a name with a source, is added if it is in no suite. ``tell`` is called with the name of each set before it
     is read.
-
-    Examples
-    --------
-    >>> (job,) = prepare(["overview"], RunOptions(splits=2), only=["monk3"])
-    >>> job.sizes[0].rows, len(job.tasks())
-    (554, 4)
     """
     found: dict[tuple[str, str], Size | Hole] = {}
     jobs = []

@@ -1,7 +1,5 @@
 """The result of a cell: every row of its grid as counts, packed without pickle."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import dataclass, field
 
@@ -12,7 +10,7 @@ from closecall._budget import Budget
 from closecall._names import Array
 from reproduction.protocol.grid import ROW
 
-#: Bytes of a record after unpacking; one of the largest grid has about a thousand rows of 213 bytes.
+#: The most bytes of an unpacked record; a record of the largest grid has about a thousand rows of 213 bytes.
 MAX_RECORD = 1 << 26
 
 
@@ -32,14 +30,7 @@ class Record:
 
 
 def pack(rows: Array) -> bytes:
-    """Pack rows as a compressed npz file, with about 20 bytes for each row.
-
-    Examples
-    --------
-    >>> rows = np.zeros(3, ROW)
-    >>> bool((unpack(pack(rows)) == rows).all())
-    True
-    """
+    """Pack rows as a compressed npz file, with about 20 bytes for each row."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **{name: rows[name] for name in ROW.names or ()})  # type: ignore[arg-type]
     return buffer.getvalue()

@@ -3,8 +3,6 @@
 Every run is stored with the environment of its computation.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -63,7 +61,7 @@ def drive(
 
     yield event("planned")
     store.begin_run(request, environment())
-    # Closed explicitly: an interrupted driver ends its workers before it ends itself.
+    # The engine is closed explicitly, so that an interrupted driver ends its workers before it exits.
     with contextlib.closing(engine(todo, work)) as happenings:
         for happening in happenings:
             task, record = happening.task, happening.record

@@ -1,7 +1,5 @@
 """Arrays from records: the rows chosen on every split of every complete data set, and the data sets left out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,8 +11,8 @@ from closecall.table.read.dataset import DataError
 from reproduction.protocol.catalogue import OPENML100
 from reproduction.protocol.dataset import PARTS
 from reproduction.protocol.grid import BASELINES, EQUAL_STARTS, choose
-from reproduction.protocol.pairs import Pair, compare
 from reproduction.protocol.plan import Cell
+from reproduction.protocol.protocol import Pair, compare
 from reproduction.protocol.published import LOSSES, METHODS
 from reproduction.protocol.sources import resolve
 

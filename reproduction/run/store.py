@@ -7,8 +7,6 @@ releases it when the driver ends for any reason. Every record and run has a dige
 is opened.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -19,7 +17,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from closecall._signals import RunError
 from reproduction.protocol.plan import Cell, from_plain
@@ -38,7 +36,7 @@ CREATE TABLE records (
     written REAL NOT NULL, rows BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 """
-#: Schema (0: an empty file) -> the statements that upgrade it to the next. Records older than digests have ''.
+#: Schema (0: an empty file) -> the statements that upgrade it to the next. Records older than the digests have ''.
 _UPGRADES = (
     tuple(filter(str.strip, _TABLES.split(";"))),
     tuple(f"ALTER TABLE {table} ADD COLUMN digest TEXT NOT NULL DEFAULT ''" for table in ("runs", "records")),
@@ -54,7 +52,7 @@ _FAULTS = {
     sqlite3.SQLITE_NOTADB: "{path} is damaged or not a result store: set it aside, or choose another --out",
     sqlite3.SQLITE_BUSY: "another process is using {path}: wait for it or end it",
 }
-#: What reading a damaged file raises; the second if SQLite's message quotes bytes that are no longer text.
+#: The errors raised when a damaged file is read; the second if SQLite's message contains bytes that are not text.
 BROKEN = (sqlite3.Error, UnicodeDecodeError)
 #: The columns that the digests of a record and of a run cover.
 RECORD = ("key", "cell", "status", "error", "notes", "sizes", "features", "seconds", "rows")
@@ -83,16 +81,7 @@ class StoreFault(StoreError, RunError):
 
 
 class Store:
-    """A result store on disk; the driver opens it with ``write``, which creates it if necessary.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "store.sqlite", write=True) as store:
-    ...     store.done()
-    set()
-    """
+    """A result store on disk; the driver opens it with ``write``, which creates it if necessary."""
 
     def __init__(self, path: str | Path, *, write: bool = False) -> None:
         self.path = Path(path)
@@ -118,7 +107,7 @@ class Store:
             self.close()
             raise
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -258,10 +247,6 @@ class Store:
         """Return the run that wrote each finished cell, by key."""
         return dict(self._rows("SELECT key, run FROM records WHERE status = 'done'"))
 
-    def compact_runs(self) -> set[int]:
-        """Return the imported runs; their records contain only the chosen rows."""
-        return {run for (run,) in self._rows("SELECT id FROM runs WHERE json_extract(request, '$.compact')")}
-
     def runs(self) -> list[dict[str, Any]]:
         """Return every run with its time, its request, its environment and the number of records it wrote."""
         query = """SELECT id, started, finished, request, environment,
@@ -315,7 +300,7 @@ def _code(error: Exception) -> int:
 
 
 def _explain(error: Exception, path: Path) -> str:
-    known = _FAULTS.get(_code(error), _FAULTS[sqlite3.SQLITE_CORRUPT])  # such as a renamed column
+    known = _FAULTS.get(_code(error), _FAULTS[sqlite3.SQLITE_CORRUPT])  # for example, a column was renamed
     return f"{known.format(path=path)} ({error})"
 
 
@@ -343,7 +328,7 @@ def take_lock(path: Path) -> sqlite3.Connection:
 
 
 def _holder(path: Path) -> str:
-    # Between taking the lock and writing its name, the other driver has no name to read.
+    # The other driver may have taken the lock without having written its name yet.
     with contextlib.suppress(sqlite3.Error), contextlib.closing(connect(path, "mode=ro", timeout=1)) as connection:
         query = "SELECT value FROM meta WHERE name = 'driver'"
         found = connection.execute(query).fetchone() if isinstance(version_of(connection), int) else None

@@ -1,8 +1,6 @@
 """``python -m reproduction.studies NAME ...`` runs an experiment and writes its table, figure and page."""
 
 # ruff: noqa: E402 - BLAS reads its number of threads when NumPy is imported
-from __future__ import annotations
-
 import argparse
 import importlib
 import os

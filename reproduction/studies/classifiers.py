@@ -5,8 +5,6 @@ Both models follow a StandardScaler that is fitted to the training part, and bot
 five folds. The page on how to read the results quotes this table, which has no page of its own.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable

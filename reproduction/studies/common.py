@@ -1,7 +1,5 @@
 """Shared code of the studies: resumable stores, data sets, comparisons of methods, tables and pages."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys
@@ -19,6 +17,7 @@ from closecall.stats import corrected_test, holm
 from reproduction.pages.formats import markdown_rows
 from reproduction.protocol import available, load_dataset
 from reproduction.protocol.dataset import Dataset, Division
+from reproduction.protocol.files import csv_rows
 from reproduction.protocol.plan import Cell, Task
 from reproduction.protocol.stats import average_ranks, mean_interval, wilcoxon
 from reproduction.run.cell import divide
@@ -70,7 +69,6 @@ def resume(
     The store and its driver are those of the tables: a key is the name of a cell, and its result is a note of the
     record. A key that fails is reported, and it is tried again the next time.
     """
-    store_path(settings, name).parent.mkdir(parents=True, exist_ok=True)
     tasks = [Task(_cell(name, key), 1.0) for key in keys]
     request = {"study": name, "keys": [task.cell.key for task in tasks]}
     began, count = time.perf_counter(), 0
@@ -250,8 +248,7 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
 
 def read_csv(path: Path) -> list[Row]:
     """Read the rows of a CSV file, with numbers as floats and the rest as text."""
-    with path.open(newline="") as file:
-        return [{name: _number(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    return [{name: _number(value) for name, value in row.items()} for row in csv_rows(path)]
 
 
 def _number(text: str) -> Any:
@@ -287,7 +284,7 @@ def of_sets(count: float, total: float) -> str:
 def save_chart(chart: Any, path: Path) -> None:
     """Save an Altair chart as SVG on a white background, so that it is also readable on a dark page."""
     from closecall.report.charts import draw, specification
-    from reproduction.pages.svg import slim
+    from reproduction.pages.figures import slim
 
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(slim(draw(specification(chart.configure(background="white", font="sans-serif")))) + "\n")

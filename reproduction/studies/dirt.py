@@ -4,14 +4,12 @@ Sets, contaminations, methods and settings were fixed before the run. Only the b
 tuned, on half of these sets, for logistic regression.
 """
 
-from __future__ import annotations
-
 import gzip
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.stats import t as student
@@ -23,7 +21,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from closecall import CloseKClassifierCV, SquashingScaler
 from closecall.preprocessing import robust_scale
-from reproduction.protocol.simulate import outliers
+from reproduction.protocol.synthetic import outliers
 
 from . import common
 from .common import Array, Experiment, Row, Settings, dataset, lines_of, markdown
@@ -47,10 +45,6 @@ Dirt = Callable[[Array, Array, np.random.Generator], tuple[Array, Array]]
 # --- contaminations of the training rows, X (rows, columns) and y (rows,) of -1 and 1
 
 
-def _far(X: Array, y: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-    return outliers(X, y, round(0.05 * len(y)), rng)
-
-
 def _column(X: Array, y: Array, rng: np.random.Generator, shift: bool) -> tuple[Array, Array]:
     """Shift a twentieth of the cells of one column by 10 to 30 deviations, or multiply them by a thousand."""
     X, j, wild = X.copy(), rng.integers(X.shape[1]), rng.random(len(X)) < 0.05
@@ -70,7 +64,7 @@ def _flips(X: Array, y: Array, rng: np.random.Generator, one: bool) -> tuple[Arr
 
 KINDS: dict[str, Dirt] = {
     "clean": lambda X, y, rng: (X, y),
-    "5 % far rows": _far,
+    "5 % far rows": lambda X, y, rng: outliers(X, y, round(0.05 * len(y)), rng),
     "5 % far in one column": partial(_column, shift=True),
     "5 % entries x 100": partial(_entries, sentinel=False),
     "5 % entries -999": partial(_entries, sentinel=True),
@@ -86,7 +80,7 @@ KINDS: dict[str, Dirt] = {
 class Clipped(FunctionTransformer):  # type: ignore[misc]
     """A transformer that clips columns at three robust deviations."""
 
-    def fit(self, X: Array, y: Any = None) -> Clipped:
+    def fit(self, X: Array, y: Any = None) -> Self:
         self.center_, self.scale_ = robust_scale(X)
         return self
 
@@ -104,7 +98,7 @@ class Kept:
     def __init__(self, judge: Callable[[Array, Array], Array]) -> None:
         self.judge = judge
 
-    def fit(self, X: Array, y: Array) -> Kept:
+    def fit(self, X: Array, y: Array) -> Self:
         kept = self.judge(StandardScaler().fit_transform(X), y)
         enough = kept.any() and np.unique(y[kept], return_counts=True)[1].min() >= 5 and len(np.unique(y[kept])) == 2
         kept = kept if enough else np.ones(len(y), dtype=bool)
@@ -115,16 +109,12 @@ class Kept:
         return float(self.model.score(X, y))
 
 
-def _isolated(X: Array, y: Array) -> Array:
-    return np.asarray(IsolationForest(random_state=0).fit_predict(X) == 1)
-
-
 def _confident(X: Array, y: Array) -> Array:
     from cleanlab.classification import CleanLearning
 
     judge = CleanLearning(LogisticRegression(max_iter=1000), seed=0, find_label_issues_kwargs={"n_jobs": 1})
     found = judge.find_label_issues(X, (y > 0).astype(int))
-    return np.asarray(~found["is_label_issue"].to_numpy())
+    return ~found["is_label_issue"].to_numpy()
 
 
 def _skrub() -> Any:
@@ -142,7 +132,7 @@ METHODS: dict[str, Callable[[], Any]] = {
     "CloseKClassifierCV": lambda: make_pipeline(StandardScaler(), CloseKClassifierCV(random_state=0)),
     OURS: lambda: make_pipeline(SquashingScaler(), CloseKClassifierCV(random_state=0)),
     "cleanlab, LR": lambda: Kept(_confident),
-    "IsolationForest, LR": lambda: Kept(_isolated),
+    "IsolationForest, LR": lambda: Kept(lambda X, y: IsolationForest(random_state=0).fit_predict(X) == 1),
     FOREST: lambda: RandomForestClassifier(random_state=0),
     "boosting": lambda: HistGradientBoostingClassifier(random_state=0),
 }

@@ -5,15 +5,13 @@ nothing and has a true gain of exactly 0), classifiers that learn, thresholds, a
 or dependent through groups, time, copies, or two kinds of groups at once.
 """
 
-from __future__ import annotations
-
 import warnings
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -52,7 +50,7 @@ class Rule(ClassifierMixin, BaseEstimator):
     def __init__(self, column: int = 0) -> None:
         self.column = column
 
-    def fit(self, X: Array, y: Array, sample_weight: Any = None) -> Rule:
+    def fit(self, X: Array, y: Array, sample_weight: Any = None) -> Self:
         self.classes_, self.n_features_in_ = np.unique(y), X.shape[1]
         return self
 
@@ -186,7 +184,7 @@ def _cases() -> dict[str, Case]:
             judge = partial(rules, count, cv)
             found[f"{name}, {count} rules"] = Case(words, f"{count} rules", data, judge, count + 1)
         found[f"{name}, threshold"] = Case(words, "threshold", data, partial(threshold, cv), 5)
-        if name not in ("uneven", "weight 20", "weight 0.05"):  # neighbours take no weights
+        if name not in ("uneven", "weight 20", "weight 0.05"):  # nearest neighbours do not support weights
             found[f"{name}, learners"] = Case(words, "learners", data, partial(learners, cv), 5)
         if name not in ("uneven", "lopsided") and not overlap:
             found[f"{name}, close-k"] = Case(words, "close-k", data, partial(close_k, own), 5)
@@ -225,16 +223,20 @@ def run_one(key: Row) -> Row:
 
 def judged(judge: GuardedClassifierCV, X: Array, y: Array, params: dict[str, Any]) -> Comparison:
     """Return the comparison that a referee of rules reports; no fit is needed, because rules learn nothing."""
-    groups, weights = params.get("groups"), params.get("sample_weight", np.ones(len(y)))
     right = ((X > 0) == (y[:, None] == y.max())).T
-    divisions = []
-    for fresh in (False, True):
-        pairs = fold_pairs(judge.cv, X, y, groups, fresh=fresh)
-        seen = {(m, f): (0.0, right[m, test]) for m in range(len(right)) for f, (_, test) in enumerate(pairs)}
-        divisions.append(Folding(pairs, seen))
-    units = units_of(equal_rows(X), groups, divisions[0].pairs)
-    contest = RowContest(divisions, len(right), weights, units)
+    both = np.stack([right, right], axis=1)
+    contest = contest_of(both, X, y, judge.cv, params.get("groups"), params.get("sample_weight", np.ones(len(y))))
     return compare("", "", contest.gain(), judge.guard, partial(contest.informed, y))
+
+
+def contest_of(right: Array, X: Array, y: Array, cv: Any, groups: Array | None, weights: Array) -> RowContest:
+    """Return a referee's contest; ``right`` (members, 2, rows) marks correct predictions in its own and fresh folds."""
+    divisions = []
+    for fresh in (0, 1):
+        pairs = fold_pairs(cv, X, y, groups, fresh=bool(fresh))
+        parts = {(m, f): rows[fresh, test] for m, rows in enumerate(right) for f, (_, test) in enumerate(pairs)}
+        divisions.append(Folding(pairs, {place: (float(part.mean()), part) for place, part in parts.items()}))
+    return RowContest(divisions, len(right), weights, units_of(equal_rows(X), groups, divisions[0].pairs))
 
 
 def run(settings: Settings) -> None:

@@ -1,7 +1,5 @@
 """Is a guarded choice among several classifiers worth it? ``GuardedClassifierCV`` is run on PMLB sets and on noise."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable
@@ -11,22 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.datasets import make_circles, make_classification, make_moons
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegressionCV
 from sklearn.model_selection import GridSearchCV
 
 from closecall import CloseKClassifierCV
-from closecall.model_selection.contest import Folding, RowContest
-from closecall.model_selection.folds import equal_rows, fold_pairs
-from closecall.paired import GUARD, compare, units_of
+from closecall.model_selection.folds import fold_pairs
+from closecall.paired import GUARD, compare
 from reproduction.protocol.grid import ALPHAS
 from reproduction.protocol.stats import fraction_interval
 from reproduction.run.scores import title
 
 from . import common
 from .common import FEWEST_ROWS, Array, Experiment, Row, Settings, lines_of, of_sets, overall, resume
-from .generated import generated
-from .level import COMPARED, WEAKEST, left
+from .level import COMPARED, WEAKEST, contest_of, left
 
 SETS = 40
 NOISE = 200
@@ -42,6 +39,9 @@ LABELS = {
     **{name: f"GuardedClassifierCV, guard={guard:g}" for name, guard in OTHERS.items()},
 }  # fmt: skip
 METHODS = tuple(LABELS)
+#: Generated tables: their test rows, and the contaminations of their training rows.
+TESTS = 3000
+TROUBLES = ("clean", "far rows", "one class flipped", "flipped")
 
 
 class AllRows:
@@ -55,11 +55,6 @@ class AllRows:
         return 1
 
 
-def out_of_bag(forest: Any, X: Any, y: Any) -> float:
-    """Return the accuracy on the rows that each tree has not seen; this needs no further fits."""
-    return float(forest.oob_score_)
-
-
 def logistic() -> Any:
     return LogisticRegressionCV(Cs=1 / np.array(ALPHAS)[::-1], cv=5, solver="newton-cholesky")
 
@@ -67,7 +62,8 @@ def logistic() -> Any:
 def forest() -> Any:
     return GridSearchCV(
         RandomForestClassifier(30, oob_score=True, random_state=0),
-        {"max_features": ["sqrt", None], "min_samples_leaf": [1, 5]}, cv=AllRows(), scoring=out_of_bag,
+        {"max_features": ["sqrt", None], "min_samples_leaf": [1, 5]}, cv=AllRows(),
+        scoring=lambda forest, X, y: forest.oob_score_,  # the rows that each tree has not seen: no further fits
     )  # fmt: skip
 
 
@@ -100,6 +96,34 @@ def table_of(key: Row) -> tuple[Array, Array, Array, Array]:
         return generated(key["generated"])
     parts = common.division(key["name"], key["split"])
     return np.concatenate(parts.X[:2]), np.concatenate(parts.y[:2]), parts.X[2], parts.y[2]
+
+
+def generated(seed: int) -> tuple[Array, Array, Array, Array]:
+    """Return 120 to 600 training rows (contaminated in three out of four tables) and 3000 test rows, with labels."""
+    rng = np.random.default_rng([seed, TESTS])
+    rows, trouble = int(rng.choice([120, 200, 350, 600])), TROUBLES[seed % 4]
+    total, seeds = rows + TESTS, int(rng.integers(1 << 31))
+    if seed % 3 == 0:
+        X, y = make_moons(total, noise=rng.uniform(0.1, 0.45), random_state=seeds)
+    elif seed % 3 == 1:
+        X, y = make_circles(total, noise=rng.uniform(0.05, 0.3), factor=0.5, random_state=seeds)
+        X = np.column_stack([X, rng.normal(size=(total, 3))])
+    else:
+        X, y = make_classification(
+            total, int(rng.choice([5, 10, 25])), n_informative=3, n_redundant=1, flip_y=0.02, random_state=seeds,
+            n_clusters_per_class=int(rng.integers(1, 3)), class_sep=rng.uniform(0.5, 1.5),
+            weights=[rng.uniform(0.3, 0.7)],
+        )  # fmt: skip
+    X, y = X / X.std(axis=0), y.copy()
+    known = np.arange(rows)
+    if trouble == "far rows":
+        far = known[rng.random(rows) < 0.05]
+        X[far] *= 8
+        y[far] = 1 - y[far]
+    elif trouble != "clean":
+        among = known if trouble == "flipped" else known[y[:rows] == 1]
+        y[among] = np.where(rng.random(len(among)) < (0.2 if trouble == "flipped" else 0.3), 1 - y[among], y[among])
+    return X[:rows], y[:rows], X[rows:], y[rows:]
 
 
 def run_one(key: Row) -> Row:
@@ -154,13 +178,8 @@ def judged(row: Row) -> tuple[str, list[Any]]:
     X, y = table_of(row)[:2]
     bits = [np.frombuffer(bytes.fromhex(row["of"][name]["right"]), np.uint8) for name in MEMBERS]
     right = np.array([np.unpackbits(each)[: 2 * len(y)].reshape(2, -1) for each in bits], dtype=bool)
-    divisions = []
-    for fresh in (0, 1):
-        pairs = fold_pairs(None, X, y, None, fresh=bool(fresh))
-        parts = {(m, f): right[m, fresh, test] for m in range(len(MEMBERS)) for f, (_, test) in enumerate(pairs)}
-        divisions.append(Folding(pairs, {place: (float(part.mean()), part) for place, part in parts.items()}))
-    contest = RowContest(divisions, len(MEMBERS), np.ones(len(y)), units_of(equal_rows(X), None, divisions[0].pairs))
-    best = int(np.argmax(divisions[0].scores(len(MEMBERS))[1:].mean(axis=1)))
+    contest = contest_of(right, X, y, None, None, np.ones(len(y)))
+    best = int(np.argmax(contest.divisions[0].scores(len(MEMBERS))[1:].mean(axis=1)))
     step = asdict(compare("", "", contest.gain(), WEAKEST, partial(contest.informed, (y == y.max()).astype(int))))
     return [*MEMBERS][1 + best], [step[name] for name in COMPARED]
 

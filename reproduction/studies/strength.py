@@ -6,8 +6,6 @@ on the value of the guards use the other half. The table also shows how often a 
 case of the level study.
 """
 
-from __future__ import annotations
-
 import hashlib
 import warnings
 from collections.abc import Callable
@@ -21,9 +19,8 @@ from reproduction.run.scores import title
 
 from . import referee
 from .common import FEWEST_ROWS, Experiment, Row, Settings, lines_of, markdown, pmlb_sets, resume, signed
-from .generated import TROUBLES
 from .level import CASES, COMPARED, WEAKEST, Case, Runs, left, passed, runs_of
-from .referee import BASE, of_members, table_of
+from .referee import BASE, TROUBLES, of_members, table_of
 
 #: All are evaluated with the same fits.
 GUARDS = (0.25, 0.5, 0.75, 1.0, 1.28, 1.5, 1.75, 2.0, 2.5)

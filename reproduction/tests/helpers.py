@@ -14,9 +14,10 @@ import numpy as np
 from closecall._names import Array
 from reproduction.protocol.dataset import PARTS
 from reproduction.protocol.grid import ROW
-from reproduction.protocol.plan import Cell, Task, rng_for
+from reproduction.protocol.plan import TARGETS, Cell, RunOptions, Size, Task, rng_for
 from reproduction.protocol.published import LOSSES, METHODS
 from reproduction.run.engines import ATTEMPTS, Dask, Happening, Local, Work
+from reproduction.run.jobs import Job
 from reproduction.run.record import Record
 from reproduction.run.run import drive
 from reproduction.run.scores import ALL_METHODS, Hole, Scores
@@ -33,6 +34,24 @@ def made_scores(
     values["test"][:, :, METHODS.index("close_decay")] += np.reshape(gain, (1, -1, 1))
     sizes = np.tile([554, 6], (len(names), 1))
     return Scores(protocol, "linear", tuple(names), sizes, tuple(ALL_METHODS), values, holes, 300)
+
+
+def job_of(
+    names: Sequence[str], splits: int = 3, *, target: str = "overview", suite: str = "embedded",
+    holes: Sequence[Hole] = (), protocols: tuple[str, ...] | None = None,
+) -> Job:  # fmt: skip
+    """Return a job on invented data sets of 100 rows."""
+    sizes = tuple(Size(suite, name, "ab" * 32, 100, 4, 40) for name in names)
+    return Job(TARGETS[target], (suite,), RunOptions(splits, protocols=protocols), sizes, tuple(holes))
+
+
+def rows_of(places: Sequence[tuple[str, str]], **fields: Any) -> Array:
+    """Return a row for each (loss, method) with the given values."""
+    rows = np.zeros(len(places), ROW)
+    rows["loss"], rows["method"] = zip(*places, strict=True)
+    for name, values in fields.items():
+        rows[name] = values
+    return rows
 
 
 def tasks(count: int, name: str = "toy") -> list[Task]:

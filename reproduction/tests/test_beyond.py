@@ -13,8 +13,8 @@ from gate.fault_helpers import inline
 from reproduction.pages.others import exact01_shown, sorr_records, sorr_shown
 from reproduction.protocol import SUITES, beyond, load_dataset
 from reproduction.protocol.beyond import BOUND, EXACT, STUDIES
-from reproduction.protocol.grid import ROW, choose
-from reproduction.protocol.plan import Cell, RunOptions, get_targets, rng_for
+from reproduction.protocol.grid import choose
+from reproduction.protocol.plan import Cell, RunOptions, rng_for
 from reproduction.protocol.protocol import get_protocol
 from reproduction.run.cell import run_cell
 from reproduction.run.compact import CompactError, Line, from_text, header_of, to_text
@@ -23,6 +23,7 @@ from reproduction.run.jobs import Job, prepare
 from reproduction.run.record import Record
 from reproduction.run.run import drive
 from reproduction.run.store import Store
+from reproduction.tests.helpers import rows_of
 
 NAME = "embedded:monk3"
 
@@ -93,7 +94,7 @@ def test_what_is_done_is_not_run_again_and_travels(tmp_path: Path) -> None:
             job = job_of("sorr", splits)
             assert {task.cell.model for task in job.tasks()} == {"ranges"}
             events = list(drive(job.tasks(), store, inline, run_cell, {"jobs": [job.as_json()]}))
-            assert events[0].done == (0 if splits == 1 else 1), "the first split was there"
+            assert events[0].done == (0 if splits == 1 else 1), "the first split was finished before"
         export_store(store, tmp_path / "cells")
         whole = [replace(each, rows=choose(each.rows, "sound")) for each in store.records(c.key for c in job.cells())]
     with Store(tmp_path / "other.sqlite", write=True) as other:
@@ -101,7 +102,7 @@ def test_what_is_done_is_not_run_again_and_travels(tmp_path: Path) -> None:
         again = [replace(each, rows=choose(each.rows, "sound")) for each in other.records(c.key for c in job.cells())]
     assert sorr_records({NAME: whole}) == sorr_records({NAME: again})
     one = prepare(["exact01"], RunOptions(25), suite="embedded", only=[NAME], download=False)[0]
-    assert len(one.tasks()) == 1, "nothing is drawn: one split is all there is"
+    assert len(one.tasks()) == 1, "nothing is random, so there is only one split"
     assert one.described()[0] == "1 splits"
 
 
@@ -119,14 +120,11 @@ def test_files_of_another_kind_are_refused() -> None:
 
 
 def record_of(right: int, size: int = 1000) -> Record:
-    rows = np.zeros(len(STUDIES["ranges"].places), ROW)
-    rows["loss"], rows["method"] = zip(*STUDIES["ranges"].places, strict=True)
-    rows["test"] = right
-    return Record("", "done", rows, (2 * size, size, size))
+    return Record("", "done", rows_of(STUDIES["ranges"].places, test=right), (2 * size, size, size))
 
 
 def test_a_sentence_for_every_cell_that_differs_and_for_no_other() -> None:
-    """Those of monk3's six published figures that are more than two standard errors from 20 %, and all of phoneme's."""
+    """Five of monk3's published figures and all of phoneme's are more than two standard errors away."""
     table = sorr_shown({"pmlb:monk3": [record_of(right) for right in (790, 800, 810, 800)],
                         "pmlb:phoneme": [record_of(500)] * 3}, 10)  # fmt: skip
     error = np.std([21, 20, 19, 20], ddof=1) / 2
@@ -142,11 +140,6 @@ def test_a_sentence_for_every_cell_that_differs_and_for_no_other() -> None:
     (first,) = [r for r in table.records if (r["set"], r["loss"], r["method"]) == ("monk3", "logistic", "average")]
     half = 3.182446 * np.std([21, 20, 19, 20], ddof=1) * np.sqrt(1 / 4 + 1 / 3)
     assert (first["low"], first["high"]) == pytest.approx((20 - half, 20 + half), rel=1e-5)
-
-
-def test_they_are_asked_for_by_name_and_not_part_of_the_paper() -> None:
-    assert [target.name for target in get_targets(["sorr", "exact01"])] == ["sorr", "exact01"]
-    assert not {"sorr", "exact01"} & {target.name for target in get_targets(["all"])}
 
 
 def test_their_pages_and_numbers_are_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -18,9 +18,10 @@ from reproduction.pages import figure1
 from reproduction.run import scores, store
 
 
-class Result:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
 
 
 @pytest.fixture
@@ -138,15 +139,6 @@ def test_bad_requests_are_exit_code_3_with_a_reason(call, tmp_path: Path, argume
     assert message in " ".join(done.err.split())
     assert "Traceback" not in done.err
     assert not (tmp_path / "none").exists()
-
-
-def test_a_store_in_use_is_exit_code_3(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    from reproduction.run.store import Store
-
-    with Store(tmp_path / "out" / "store.sqlite", write=True):
-        done = call("reproduce", *SMALL, "--out", str(tmp_path / "out"))
-    assert done.code == 3
-    assert "another run (process" in done.err
 
 
 def test_the_embedded_suite_has_fewer_splits_unless_said(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

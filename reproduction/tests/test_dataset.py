@@ -36,10 +36,8 @@ def test_encode_agrees_with_scikit_learn(seed: int) -> None:
     data = make(seed)
     train, rest = np.arange(25), np.arange(25, 40)
     numbers = make_pipeline(SimpleImputer(strategy="mean"))
-    names = make_pipeline(
-        SimpleImputer(strategy="most_frequent"),
-        OneHotEncoder(handle_unknown="ignore", sparse_output=False),
-    )
+    encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    names = make_pipeline(SimpleImputer(strategy="most_frequent"), encoder)
     frame = data.frame()
     peer = make_column_transformer((numbers, ["u", "v"]), (names, ["bit", "letter"]))
     wanted = [peer.fit(frame.iloc[train]).transform(frame.iloc[rows]) for rows in (train, rest)]
@@ -102,13 +100,8 @@ def test_checksum_is_of_the_content() -> None:
     y = data.y.copy()
     y[5] ^= 1
     categories = (None, None, ("no", "yes"), ("a", "b", "c", "e"))
-    changed = [
-        replace(data, X=X),
-        replace(data, y=y),
-        replace(data, categories=categories),
-        replace(data, classes="ab"),
-    ]
-    assert len({data.checksum, *(each.checksum for each in changed)}) == 5
+    changed = {"X": X, "y": y, "categories": categories, "classes": "ab"}
+    assert len({data.checksum, *(replace(data, **{name: new}).checksum for name, new in changed.items())}) == 5
     X[0, 0] = -0.0
     assert replace(data, X=X).checksum == replace(data, X=np.where(X == 0, 0.0, X)).checksum
 

@@ -51,18 +51,9 @@ def test_sizes(name: str) -> None:
         assert tuple(np.bincount(data.y)) == balance
 
 
-@pytest.mark.parametrize(
-    ("name", "full", "wrong"),
-    [
-        ("monk1", 432, 0),
-        ("monk2", 432, 0),
-        ("monk3", 432, 6),
-        ("xd6", 512, 0),
-        ("mofn-3-7-10", 1024, 0),
-        ("parity5+5", 1024, 0),
-    ],
-)
-def test_all_points_then_a_draw_without_replacement(name: str, full: int, wrong: int) -> None:
+@pytest.mark.parametrize("name", ["monk1", "monk2", "monk3", "xd6", "mofn-3-7-10", "parity5+5"])
+def test_all_points_then_a_draw_without_replacement(name: str) -> None:
+    full, wrong = SIZES[name][2], 6 if name == "monk3" else 0
     data = embedded(name)
     truth = {tuple(x): label for x, label in zip(data.X[:full], data.y[:full], strict=True)}
     drawn = [tuple(x) for x in data.X[full:]]

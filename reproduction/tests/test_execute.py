@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reproduction.protocol.plan import Cell
 from reproduction.run.engines import ATTEMPTS, Engine, Local
+from reproduction.run.record import Record
 from reproduction.run.run import Event, drive
 from reproduction.run.store import Store
 from reproduction.tests.helpers import Cluster, tasks, toy_rows, work
@@ -67,19 +69,20 @@ def test_an_exception_is_a_failed_cell_that_the_next_run_tries_again(folder: Pat
     assert set(begun(folder).values()) == {2}
 
 
-@pytest.mark.parametrize("engine", [Local(2), Cluster()], ids=["local", "dask"])
-def test_a_killed_workers_cell_runs_again(folder: Path, engine: Engine) -> None:
-    if isinstance(engine, Cluster):
+@pytest.fixture(params=[Local(2), Cluster()], ids=["local", "dask"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    if isinstance(request.param, Cluster):
         pytest.importorskip("distributed", reason="install closecall[dask]")
+    return request.param
+
+
+def test_a_killed_workers_cell_runs_again(folder: Path, engine: Engine) -> None:
     events = run(folder, engine, "deadly-once", 4)
     assert events[-1].done == 4
     assert begun(folder)[tasks(4, "deadly-once")[1].cell.key] >= 2
 
 
-@pytest.mark.parametrize("engine", [Local(2), Cluster()], ids=["local", "dask"])
 def test_a_cell_that_always_kills_fails_and_the_rest_goes_on(folder: Path, engine: Engine) -> None:
-    if isinstance(engine, Cluster):
-        pytest.importorskip("distributed", reason="install closecall[dask]")
     events = run(folder, engine, "deadly", 4)
     assert (events[-1].done, events[-1].failed) == (3, 1), [event.detail for event in events]
     (failed,) = [event for event in events if event.kind == "failed"]
@@ -107,7 +110,7 @@ def test_a_driver_killed_often_loses_and_repeats_nothing(folder: Path, monkeypat
             driver.kill()
         found = results(store)
         assert all(found[key] == rows for key, rows in known.items()), "a finished cell was lost or changed"
-        assert not before & set(begun(folder) - started), "a finished cell was begun again"
+        assert not before & set(begun(folder) - started), "a finished cell was started again"
         known = found
     assert 0 < len(known) < count, "the kills should hit the middle of the work"
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -139,10 +142,8 @@ def test_workers_use_one_blas_thread(folder: Path, monkeypatch: pytest.MonkeyPat
     assert record.features == 1
 
 
-def count_threads(cell):  # type: ignore[no-untyped-def]
+def count_threads(cell: Cell) -> Record:
     from threadpoolctl import threadpool_info
-
-    from reproduction.run.record import Record
 
     np.ones((2, 2)) @ np.ones((2, 2))
     return Record(cell.key, "done", features=max(pool["num_threads"] for pool in threadpool_info()))

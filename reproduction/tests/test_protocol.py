@@ -9,13 +9,13 @@ from sklearn.metrics import accuracy_score
 from sklearn.model_selection import TunedThresholdClassifierCV
 
 from closecall.objective import Problem
+from closecall.table.splits import shuffled, stratified
 from reproduction.protocol import load_dataset
-from reproduction.protocol.baselines import sklearn_baselines
 from reproduction.protocol.dataset import Dataset, Division
 from reproduction.protocol.grid import ALPHAS, BASELINES, choose, grid, rows_of, score_linear
-from reproduction.protocol.plan import STARTS, Cell, rng_for
+from reproduction.protocol.plan import Cell, rng_for
 from reproduction.protocol.published import LOSSES, METHODS
-from reproduction.run.cell import divide, run_cell
+from reproduction.run.cell import divide, run_cell, sklearn_baselines
 
 
 def cell_of(data: Dataset, protocol: str, split: int = 0, **changes: object) -> Cell:
@@ -30,10 +30,6 @@ def numbered(rows: int = 40, positives: int = 10) -> Dataset:
     return Dataset("numbered", "test", "1", X, y, ("a", "b"), ("number", "constant"), (None, None))
 
 
-def rows_in(part: np.ndarray, data: Dataset, scale: tuple[float, float]) -> list[int]:
-    return sorted(np.rint(part[:, 0] * scale[1] + scale[0]).astype(int).tolist())
-
-
 def test_paper_scales_over_the_whole_set_and_divides_at_random() -> None:
     data = numbered()
     division = divide(data, cell_of(data, "paper"))
@@ -42,13 +38,12 @@ def test_paper_scales_over_the_whole_set_and_divides_at_random() -> None:
     np.testing.assert_allclose(together.mean(axis=0), 0, atol=1e-12)
     np.testing.assert_allclose(together.std(axis=0), [1, 0], atol=1e-12)  # the constant column becomes zero
     column = data.X[:, 0]
-    parts = [rows_in(part, data, (column.mean(), column.std())) for part in division.X]
-    assert sorted(row for part in parts for row in part) == list(range(40))
-    for part, y in zip(division.X, division.y, strict=True):
-        numbers = np.rint(part[:, 0] * column.std() + column.mean()).astype(int)
-        np.testing.assert_array_equal(y, np.where(numbers < 10, 1, -1))
+    numbers = [np.rint(part[:, 0] * column.std() + column.mean()).astype(int) for part in division.X]
+    assert sorted(np.concatenate(numbers)) == list(range(40))
+    for rows, y in zip(numbers, division.y, strict=True):
+        np.testing.assert_array_equal(y, np.where(rows < 10, 1, -1))
     other = divide(data, cell_of(data, "paper", split=1))
-    assert rows_in(other.X[0], data, (column.mean(), column.std())) != parts[0]
+    assert not np.array_equal(np.sort(other.X[0][:, 0]), np.sort(division.X[0][:, 0]))
     # Without stratification, the number of positives in the training part varies.
     counts = {int((divide(data, cell_of(data, "paper", split=i)).y[0] > 0).sum()) for i in range(10)}
     assert len(counts) > 1
@@ -69,28 +64,14 @@ def test_sound_learns_nothing_from_the_other_parts() -> None:
     """Changing validation and test values changes the training matrix under `paper`, but not under `sound`."""
     data = numbered()
     changed = {}
-    for protocol in ("paper", "sound"):
+    for protocol, divided in (("paper", lambda y, rng: shuffled(np.arange(len(y)), rng)), ("sound", stratified)):
         cell = cell_of(data, protocol)
-        train = divide(data, cell).X[0]
-        number = data.X[:, 0]
-        mean, deviation = (number.mean(), number.std()) if protocol == "paper" else (None, None)
-        if mean is None:
-            rows = [row for row in range(40) if _is_in_training(data, cell, row)]
-        else:
-            rows = rows_in(train, data, (mean, deviation))
         X = data.X.copy()
-        outside = np.setdiff1d(np.arange(40), rows)
-        X[outside, 0] += 1000
+        for rows in divided(data.signs(), rng_for(cell, "split"))[1:]:
+            X[rows, 0] += 1000
         again = divide(replace(data, X=X), cell).X[0]
-        changed[protocol] = not np.allclose(again, train)
+        changed[protocol] = not np.allclose(again, divide(data, cell).X[0])
     assert changed == {"paper": True, "sound": False}
-
-
-def _is_in_training(data: Dataset, cell: Cell, row: int) -> bool:
-    """Mark one row by an extreme value and find its part; the division depends only on the labels."""
-    X = data.X.copy()
-    X[row, 1] = 1e6
-    return bool((np.abs(divide(replace(data, X=X), cell).X[0][:, 1]) > 1).any())
 
 
 def test_missing_and_nominal_columns() -> None:
@@ -169,16 +150,6 @@ def test_a_changed_data_set_is_not_mixed_in() -> None:
         run_cell(cell_of(data, "sound", checksum="0" * 64))
 
 
-def test_starts_differ_and_convex_answers_do_not() -> None:
-    data = load_dataset("embedded:corral")
-    rows = {start: run_cell(cell_of(data, "sound", start=start, max_iter=200)).rows for start in STARTS}
-    smooth = {name: each[(each["method"] == "average") & (each["loss"] == "logistic")] for name, each in rows.items()}
-    mild = smooth["zeros"]["alpha"] >= 1e-2
-    np.testing.assert_allclose(
-        smooth["zeros"]["objective"][mild], smooth[STARTS[0]]["objective"][mild], rtol=1e-2, atol=1e-6
-    )
-
-
 def test_scores_count_positive_margins_only() -> None:
     X, y = np.array([[1.0], [0.0], [-1.0]]), np.array([1.0, 1.0, 1.0])
     division = Division((X, X, X), (y, y, -y))
@@ -191,7 +162,7 @@ def test_sklearn_baselines_are_scikit_learns() -> None:
     data = load_dataset("embedded:monk3")
     division = divide(data, cell_of(data, "sound"))
     X, y = division.X, division.y
-    rows = sklearn_baselines(X, y, ALPHAS)
+    rows = sklearn_baselines(division)
     for row in rows[rows["method"] == "logistic_regression"][::5]:
         model = LogisticRegression(C=1 / row["alpha"], max_iter=1000).fit(X[0], y[0])
         assert row["test"] == accuracy_score(y[2], model.predict(X[2]), normalize=False)
@@ -202,7 +173,6 @@ def test_sklearn_baselines_are_scikit_learns() -> None:
 
 
 def test_a_network_cell() -> None:
-    pytest.importorskip("torch", reason="install closecall[torch]")
     data = load_dataset("embedded:mux6")
     cell = cell_of(data, "sound", model="network", max_iter=30)
     record = run_cell(cell)

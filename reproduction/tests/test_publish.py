@@ -1,6 +1,7 @@
 """Published pages match the files: coverage, agreement with the paper, headline, pages, numbers in pages."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,8 @@ from reproduction.pages.claims import claimed_pages, fill
 from reproduction.pages.figure5 import simulation_gains, standard_error
 from reproduction.pages.findings import headline, shortfalls
 from reproduction.pages.publish import MARK, write_pages
-from reproduction.protocol.grid import ROW
-from reproduction.protocol.pairs import compare
-from reproduction.protocol.plan import TARGETS, Cell, RunOptions, Size
+from reproduction.protocol.plan import TARGETS, Cell, RunOptions
+from reproduction.protocol.protocol import compare
 from reproduction.protocol.published import PAIR_TABLES
 from reproduction.protocol.stats import fraction_interval
 from reproduction.run.campaign import _best, costs, coverage, jobs_of
@@ -24,24 +24,20 @@ from reproduction.run.jobs import Job
 from reproduction.run.record import Record
 from reproduction.run.scores import Hole, Scores
 from reproduction.run.store import Store
-from reproduction.tests.helpers import level_records, made_scores
+from reproduction.tests.helpers import job_of, level_records, made_scores, rows_of
 
 PARTS = (50, 25, 25)
 NAMES = ("pmlb:monk3", "pmlb:adult", "pmlb:flare")
 
 
-def job_of(target: str, names: tuple[str, ...], splits: int = 3, suite: str = "pmlb94") -> Job:
-    sizes = tuple(Size(suite, name, "ab" * 32, 100, 4, 40) for name in names)
-    holes = (Hole("pmlb:titanic", "not at hand: <b>save it as /else/pmlb/titanic"),) if suite == "pmlb94" else ()
-    return Job(TARGETS[target], (suite,), RunOptions(splits), sizes, holes)
+def table1(names: Sequence[str] = NAMES, splits: int = 3) -> Job:
+    holes = [Hole("pmlb:titanic", "not at hand: <b>save it as /else/pmlb/titanic")]
+    return job_of(names, splits, target="table1", suite="pmlb94", holes=holes)
 
 
 def record_of(cell: Cell) -> Record:
     """Return a record in which close decay has 5 of 25 more correct than the others; counts depend on the split."""
-    rows = np.zeros(len(PLACES), ROW)
-    rows["loss"], rows["method"] = zip(*PLACES, strict=True)
-    rows["k"], rows["alpha"] = PARTS[0], 1.0
-    rows["train"], rows["validation"], rows["test"] = 40, 20, 15 + cell.split % 2
+    rows = rows_of(PLACES, k=PARTS[0], alpha=1.0, train=40, validation=20, test=15 + cell.split % 2)
     rows["test"][rows["method"] == "close_decay"] += 5
     return Record(cell.key, "done", rows, PARTS, 4, 36.0)
 
@@ -59,8 +55,8 @@ def save(folder: Path, *runs: tuple[Job, list[Cell]]) -> Path:
 
 
 def test_targets_share_cells_and_coverage_says_what_is_missing(tmp_path: Path) -> None:
-    job = job_of("table1", NAMES)
-    part = job_of("table1", NAMES[1:2])  # a later run of one set must not hide the others
+    job = table1()
+    part = table1(NAMES[1:2])  # a later run of one set must not hide the others
     left = [cell for cell in job.cells() if (cell.dataset, cell.split, cell.protocol) != ("pmlb:flare", 2, "sound")]
     campaign = read_folder(save(tmp_path, (job, left), (part, [])) / "cells")
     jobs = jobs_of(campaign)
@@ -78,7 +74,7 @@ def test_targets_share_cells_and_coverage_says_what_is_missing(tmp_path: Path) -
 
 
 def test_what_one_model_left_out_for_its_size_is_no_missing_cell_of_that_model(tmp_path: Path) -> None:
-    linear, network = job_of("table1", NAMES), job_of("table1", NAMES[:2])
+    linear, network = table1(), table1(NAMES[:2])
     large = Hole(NAMES[2], "left out by request: rows x columns^2 is 2e+09, more than 1e+09")
     options = replace(network.options, models=("network",))
     network = replace(network, options=options, holes=(*network.holes, large))
@@ -92,7 +88,7 @@ def test_what_one_model_left_out_for_its_size_is_no_missing_cell_of_that_model(t
 
 
 def test_the_way_of_running_with_the_most_cells_counts(tmp_path: Path) -> None:
-    full, trial = job_of("table1", NAMES), job_of("table1", NAMES, splits=5)
+    full, trial = table1(), table1(splits=5)
     trial = replace(trial, options=replace(trial.options, max_iter=10))
     campaign = read_folder(save(tmp_path, (full, full.cells()), (trial, trial.cells()[:4])) / "cells")
     (job,) = [each for each in jobs_of(campaign) if each.target.name == "table1"]
@@ -163,7 +159,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Publish three PMLB sets, one of them incomplete under sound, with a hand-written page."""
     pytest.importorskip("altair", reason='pictures need: pip install "closecall[plots]"')
     folder = tmp_path_factory.mktemp("site")
-    job = job_of("table1", NAMES)
+    job = table1()
     save(folder, (job, [cell for cell in job.cells() if (cell.dataset, cell.protocol) != ("pmlb:flare", "sound")]))
     (folder / "reading.md").write_text("# Why we differ\n\nBy hand.\n")
     (folder / "table9.md").write_text(f"# Gone\n\n{MARK}\n")

@@ -1,6 +1,5 @@
 """The studies: their numbers are right, nothing is run twice, and pages follow from their tables."""
 
-import doctest
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -128,11 +127,8 @@ def test_pages_of_the_referees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_stored_outcomes_are_judged_as_the_referee_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    members = {
-        "baseline": LogisticRegression,
-        "bayes": GaussianNB,
-        "tree": partial(DecisionTreeClassifier, random_state=0),
-    }
+    tree = partial(DecisionTreeClassifier, random_state=0)
+    members = {"baseline": LogisticRegression, "bayes": GaussianNB, "tree": tree}
     monkeypatch.setattr(referee, "MEMBERS", members)
     keys = referee.of_members([{"noise": 1}, {"generated": 0}])
     settings = common.Settings(tmp_path)
@@ -206,10 +202,3 @@ def test_the_strength_is_chosen_by_its_rule(tmp_path: Path) -> None:
 
 def test_every_experiment_has_a_name() -> None:
     assert [experiment(name).name for name in NAMES] == list(NAMES)
-
-
-@pytest.mark.parametrize("module", [common, strength])
-def test_examples_in_docstrings(module: Any) -> None:
-    found = doctest.testmod(module)
-    assert found.attempted > 0
-    assert found.failed == 0

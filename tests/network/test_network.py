@@ -304,20 +304,21 @@ def test_scores_go_through_rows_in_blocks(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_network_cell_says_its_rate() -> None:
     """Steps and rate were chosen together: cells computed with them have new keys."""
-    from reproduction.protocol.plan import NETWORK_STEPS, TARGETS, RunOptions, Size, cells_for
+    from reproduction.protocol.plan import NETWORK_STEPS, TARGETS, RunOptions, Size
     from reproduction.run.jobs import Job, from_json
 
     size = Size("embedded", "embedded:monk3", "0" * 64, 554, 6)
     both = RunOptions(1, None, ("sound",), ("linear", "network"), recipe=2)
-    found = {task.cell.model: task.cell for task in cells_for(TARGETS["table3"], [size], both)}
+    before = RunOptions(1, NETWORK_STEPS, ("sound",), ("network",))  # as a store of before has it
+    given = (both, before, replace(before, recipe=2))
+    jobs = [Job(TARGETS["table3"], ("fan8",), options, (size,), ()) for options in given]
+    found = {cell.model: cell for cell in jobs[0].cells()}
     assert (found["network"].max_iter, found["network"].recipe) == (NETWORK_STEPS, 2)
     assert found["linear"].recipe == 1
-    before = RunOptions(1, NETWORK_STEPS, ("sound",), ("network",))  # as a store of before has it
-    (old,) = cells_for(TARGETS["table3"], [size], before)
-    assert (old.cell.max_iter, old.cell.recipe) == (NETWORK_STEPS, 1)
-    jobs = [Job(TARGETS["table3"], ("fan8",), options, (size,), ()) for options in (before, replace(before, recipe=2))]
-    assert not jobs[1].contains(jobs[0])
-    assert from_json(json.loads(json.dumps(jobs[1].as_json()))) == jobs[1]
+    (old,) = jobs[1].cells()
+    assert (old.max_iter, old.recipe) == (NETWORK_STEPS, 1)
+    assert not jobs[2].contains(jobs[1])
+    assert from_json(json.loads(json.dumps(jobs[2].as_json()))) == jobs[2]
     with pytest.raises(ValueError, match="unknown recipe"):
         RunOptions(recipe=4)
 

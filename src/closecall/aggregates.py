@@ -72,17 +72,8 @@ def warn_of_one(aggregate: str, *counts: Count, depth: int = 3) -> None:
 def take_smallest(keys: Array, mass: Array, k: Array | float) -> Array:
     """Return weights that select the mass ``k`` with the smallest keys; tied examples share the remaining mass.
 
-    Parameters
-    ----------
-    keys : array (problems, samples)
-    mass : array (samples,) or (problems, samples)
-    k : float or array (problems,)
-        The mass to select, at most the total mass.
-
-    Returns
-    -------
-    weights : array (problems, samples)
-        Each weight lies between 0 and the example's mass; the weights of each problem sum to ``k``.
+    Keys are (problems, samples), masses (samples,) or (problems, samples), and ``k`` is a float or (problems,). Each
+    weight (problems, samples) lies between 0 and the example's mass; the weights of each problem sum to ``k``.
 
     Examples
     --------
@@ -208,7 +199,7 @@ class Aggregate:
         return self.full and k >= total and m == 0
 
     def above(self, weights: Array, mass: Array) -> Array:
-        """Return the aggregate's value minus ``weights . losses`` (problems,), which is usually zero."""
+        """Return the value minus ``weights . losses`` (problems,), which is usually zero."""
         return np.zeros(len(weights)) if self.excess is None else self.excess(weights, mass)
 
     def carried(self, k: Array | float, m: Array | float) -> Array | float:
@@ -226,18 +217,11 @@ class Aggregate:
     ) -> Array:
         """Return the weights of losses (samples,) or (problems, samples), in the same shape.
 
-        Parameters
-        ----------
-        threshold : float
-            The threshold T of the individual loss, which only the close aggregates use.
-        k, m : int, float or None
-            Numbers of examples, or fractions of the mass.
-        mass : array (samples,), optional
-            Sample weights; by default, every example has weight one.
+        Only the close aggregates use the threshold T of the individual loss. ``k`` and ``m`` are numbers of examples or
+        fractions of the mass, and ``mass`` (samples,) are sample weights, 1 each by default.
 
         Examples
         --------
-        >>> from closecall.aggregates import get_aggregate
         >>> get_aggregate("close").weights(np.array([0.1, 2.0, 0.7]), k=1, threshold=0.6931).tolist()
         [0.0, 0.0, 1.0]
         """
@@ -278,15 +262,10 @@ def _aggregate_of(name: str, member: Weighing) -> Aggregate:
 def spectrum(name: str, cumulative: Cumulative, *, convex: bool = False) -> Aggregate:
     """Return an aggregate that weights losses only by rank; its weights sum to the mass.
 
-    Parameters
-    ----------
-    name : str
-        To use it by name, add the aggregate to :data:`AGGREGATES` under this name.
-    cumulative : callable
-        A function that increases from 0 to 1 on [0, 1]. It maps a share of the mass, counted from the largest loss
-        down, to the share of the total weight that this mass receives. ``lambda u: u`` gives `average`.
-    convex : bool
-        Whether ``cumulative`` is concave. Larger losses then never have smaller weights, and the aggregate is convex.
+    To use it by name, add the aggregate to :data:`AGGREGATES`. ``cumulative`` increases from 0 to 1 on [0, 1]: it maps
+    a share of the mass, counted from the largest loss down, to the share of the total weight that this mass receives;
+    ``lambda u: u`` gives `average`. If ``cumulative`` is concave, larger losses never have smaller weights, and the
+    aggregate is ``convex``.
 
     Examples
     --------

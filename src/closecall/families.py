@@ -176,8 +176,7 @@ def _human(turn: float, least: float) -> Weighing:
     return Weighing(partial(spectrum_weights, cumulative=prospect(turn, least)), False)
 
 
-#: Every family by name: tilted losses (Li et al. 2021), smoothed superquantiles (Laguel et al. 2021), the human-aligned
-#: risk (Leqi et al. 2019).
+#: Every family by name (Li et al. 2021; Laguel et al. 2021; Leqi et al. 2019).
 FAMILIES: dict[str, Family] = {
     "tilted": Family(
         _tilted,

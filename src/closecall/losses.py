@@ -30,10 +30,8 @@ class Loss:
     Parameters
     ----------
     name : str
-    value : callable
-        Margins of any shape -> losses of the same shape.
-    slope : callable
-        Margins -> derivative of the loss with respect to the margin (a subgradient at a kink).
+    value, slope : callable
+        Margins of any shape -> losses, or their derivatives with respect to the margin (a subgradient at a kink).
     threshold : float
         T = l(0).
     curvature : float
@@ -54,12 +52,8 @@ class Loss:
 
     Examples
     --------
-    >>> from closecall.losses import get_loss
-    >>> hinge = get_loss("hinge")
-    >>> hinge.value(np.array([-1.0, 0.0, 3.0])).tolist()
+    >>> get_loss("hinge").value(np.array([-1.0, 0.0, 3.0])).tolist()
     [2.0, 1.0, 0.0]
-    >>> hinge.threshold
-    1.0
     """
 
     name: str

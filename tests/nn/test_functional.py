@@ -16,9 +16,8 @@ from closecall.losses import LOSSES
 torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
 
 from closecall.nn import functional, logit_losses, margins  # noqa: E402
-from closecall.nn.cuts import cut_rows  # noqa: E402
 from closecall.nn.forms import MARGIN_LOSSES  # noqa: E402
-from closecall.nn.selection import cut_sorted  # noqa: E402
+from closecall.nn.selection import cut_rows, cut_sorted  # noqa: E402
 
 THRESHOLD = 0.7
 #: Settings under which each aggregate is put through the transformations, on at least 12 losses.
@@ -146,27 +145,6 @@ def test_vmap_is_a_loop(name: str) -> None:
         torch.testing.assert_close(gradient, torch.func.grad(function)(row, mass[0]))
 
 
-def every(losses: Any, mass: Any = None) -> Any:
-    """Test one aggregate for each kind of selection, because tracing takes seconds; test_options.py traces all."""
-    names = ("average", "maximal", "top", "close", "ranked_range")
-    return torch.stack([reduced(name)(losses, mass) for name in names])
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_compile_in_one_graph(weighted: bool) -> None:
-    # aot_eager traces, functionalises and splits forward and backward like the default backend, without a C compiler.
-    compiled = torch.compile(every, fullgraph=True, dynamic=True, backend="aot_eager")
-    for size in (20, 33):
-        generator = torch.Generator().manual_seed(size)
-        losses = torch.rand(size, generator=generator, requires_grad=True)
-        mass = torch.rand(size, generator=generator) + 0.5 if weighted else None
-        ours, theirs = compiled(losses, mass), every(losses, mass)
-        torch.testing.assert_close(ours, theirs)
-        (ours,), (theirs,) = (torch.autograd.grad(each.square().sum(), losses) for each in (ours, theirs))
-        torch.testing.assert_close(ours, theirs)
-    torch._dynamo.reset()
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", AGGREGATES)
 def test_half_precision_selects_in_float32(name: str, dtype: Any) -> None:
@@ -206,7 +184,8 @@ def test_two_classes_are_the_binary_case() -> None:
     logits = torch.randn(50, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     targets = torch.randint(2, (50,), generator=torch.Generator().manual_seed(1))
     difference = logits[:, 1] - logits[:, 0]
-    for classes, binary in (("cross_entropy", "logistic"), ("crammer_singer", "hinge"), ("hinge", "hinge")):
+    same = ((name, name) for name in ("hinge", "log_loss", "generalized_cross_entropy"))
+    for classes, binary in (("cross_entropy", "logistic"), ("crammer_singer", "hinge"), *same):
         ours, theirs = logit_losses(classes, logits, targets), logit_losses(binary, difference, targets)
         torch.testing.assert_close(ours.losses, theirs.losses)
         torch.testing.assert_close(ours.closeness, theirs.closeness)

@@ -22,9 +22,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
         Counts of examples in a batch, fractions of the batch, or None (all examples for ``k``, none for ``m``), if the
         reducer uses them. A batch smaller than the count is used in full.
     dim, nonfinite, reduction, group
-        The same as in :func:`closecall.nn.functional.aggregate`: the dimensions along which examples are ranked, how to
-        treat losses that are not finite, whether to return the mean, the sum or the weighted losses, and the processes
-        that share a batch.
+        The same as in :func:`closecall.nn.functional.aggregate`.
 
     Attributes
     ----------

@@ -24,8 +24,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .cuts import almost
-from .selection import BAD_MASS, NEGATIVE_MASS, NOT_FINITE, Cut, Selector
+from .selection import BAD_MASS, NEGATIVE_MASS, NOT_FINITE, Cut, Selector, almost
 
 DIGIT = 11
 

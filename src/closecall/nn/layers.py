@@ -15,12 +15,6 @@ def scores_of(shape: Shape, values: Tensor, inputs: Tensor) -> Tensor:
     """Return the scores (rows, outputs, samples) of networks (rows, size).
 
     The inputs have shape (features + 1, samples), with ones in the last row.
-
-    Examples
-    --------
-    >>> shape = Shape(features=2, hidden=2, outputs=1)
-    >>> scores_of(shape, torch.zeros(3, shape.size), torch.ones(3, 5)).shape
-    torch.Size([3, 1, 5])
     """
     seen = inputs.expand(len(values), -1, -1)
     first, second, output = (

@@ -64,10 +64,6 @@ def margins(logits: Tensor, targets: Tensor) -> Tensor:
     targets : tensor (samples, ...)
         With one logit, the values are 0 and 1, or -1 and +1. With classes, they are integers 0..classes-1.
 
-    Returns
-    -------
-    margins : tensor (samples, ...)
-
     Examples
     --------
     >>> margins(torch.tensor([0.5, -2.0]), torch.tensor([1, 0])).tolist()
@@ -99,7 +95,7 @@ def logit_losses(
     alpha: float | None = None,
     q: float | None = None,
 ) -> LogitLosses:
-    """Return each example's loss, for a named loss on logits, and its distance from the boundary.
+    """Return the named loss of each example, and the example's distance from the boundary.
 
     | name | with one logit | with a logit for each class |
     |---|---|---|
@@ -112,19 +108,15 @@ def logit_losses(
     | ``top_two_logistic``, ``top_two_focal``, ... | refused | any margin loss of the top-two margin |
     | ``hinge``, ``squared_hinge``, ``ramp``, ``modified_huber``, ``sigmoid`` | of the margin | of the top-two margin |
 
-    The logistic loss of the top-two margin is smaller than cross-entropy, which takes all other classes into account.
     With a logit for each class, ``logistic`` and ``focal`` still refer to the top-two margin; a warning names the
-    alternatives.
-
-    On the boundary, the value of a softmax loss depends on the other classes, and class weights and label smoothing
-    change the value of any loss. Close calls are therefore determined only by the margin loss of the (top-two) margin,
-    before any weights are applied.
+    alternatives. On the boundary, the value of a softmax loss depends on the other classes, and class weights and label
+    smoothing change the value of any loss. Close calls are therefore determined only by the margin loss of the
+    (top-two) margin, before any weights are applied.
 
     Parameters
     ----------
     name : str
-    logits : tensor (samples, ...) or (samples, classes, ...)
-    targets : tensor (samples, ...)
+    logits, targets : tensor
         The same as in :func:`margins`. Cross-entropy also accepts probabilities (samples, classes, ...) and binary
         cross-entropy accepts probabilities (samples, ...); the margin is then that of the most likely class.
     weight : tensor (classes,), optional

@@ -20,9 +20,8 @@ from closecall.aggregates import get_aggregate
 from closecall.losses import get_loss
 from closecall.network import grid
 from closecall.network.classifier import ACCELERATED
-from closecall.network.data import Data
 from closecall.network.grid import KernelTrainer, NetworkGrid
-from closecall.network.paths import BETAS, EPSILON, Path, blocks
+from closecall.network.paths import BETAS, EPSILON, Data, Path, blocks
 from closecall.objective import Problem
 from closecall.schedules import first_final_step
 
@@ -45,20 +44,8 @@ def train_grid(
 ) -> NetworkGrid:
     """Train one network for each problem, as :func:`closecall.network.train_grid` does, on a torch device.
 
-    Parameters
-    ----------
-    X : array (samples, features)
-    y : array (samples,)
-    problems : sequence of Problem
-    device : str or torch.device
-    dtype : torch.dtype
-    options : dict
-        The same as for :func:`closecall.network.train_grid`. With ``validation``, a block stops when none of its
-        networks has improved for ``patience`` steps.
-
-    Returns
-    -------
-    grid : NetworkGrid
+    The ``options`` are the same. With ``validation``, a block stops when none of its networks has improved for
+    ``patience`` steps.
 
     Examples
     --------

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from closecall._names import lookup
 from closecall.aggregates import AGGREGATES, Count, get_aggregate, resolve_count
+from closecall.schedules import between
 
-from .schedule import between
 from .soft import SOFT
 
 UNKNOWN_THRESHOLD = (

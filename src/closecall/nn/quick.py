@@ -16,9 +16,8 @@ from torch import Tensor
 from closecall._names import Array
 from closecall.aggregates import get_aggregate
 
-from .cuts import Taken, take_row
 from .plan import UNKNOWN_THRESHOLD, ZERO_MASS, Batch, Layout, Outcome, Plan, layout_of, limited
-from .selection import BAD_MASS, NEGATIVE_MASS, NOT_FINITE, refuse_keys
+from .selection import BAD_MASS, NEGATIVE_MASS, NOT_FINITE, Taken, refuse_keys, take_row
 
 
 class Row(NamedTuple):

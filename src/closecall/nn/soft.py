@@ -107,11 +107,6 @@ def tilt(select: Selector, losses: Tensor, t: float) -> Chosen:
     The value is n / t * log(mean(exp(t * loss))) (Li et al. 2021), and n times the mean if t = 0. It tends to n times
     the largest loss as t tends to infinity, and to n times the smallest loss as t tends to minus infinity. The weights,
     n * softmax(t * loss) weighted by mass, are its gradient.
-
-    Examples
-    --------
-    >>> [round(weight, 3) for weight in tilt(Selector(None), torch.tensor([[0.0, 1.0]]), 2.0).weights[0].tolist()]
-    [0.238, 1.762]
     """
     total = select.totals(losses)
     mass = torch.ones_like(losses) if select.mass is None else select.mass

@@ -13,8 +13,8 @@ misclassifies less than the target. The target rises from half the errors of the
 number, so a proven bound is always available; the last pass takes most of the time.
 
 Pairs of undecided examples raise the bound: if no theta of the cone is right on both examples, one of them counts as an
-error. Only pairs that a good classifier orders wrongly are used, and each example belongs to at most one pair
-(:func:`matched`). On the data sets of docs/results/beyond-exact.md, the pairs halve the number of cones.
+error (:func:`matched` chooses the pairs). On the data sets of docs/results/beyond-exact.md, they halve the number of
+cones.
 
 A cone is split on a long edge whose ends disagree about a large undecided mass, at the mean position where the sign
 changes. If only the mass were considered, a few edges might be split forever while the others stay long.
@@ -76,11 +76,9 @@ def least_outside(
 ) -> float:
     """Split cones until the best classifier is proven optimal or time runs out; return the lower bound.
 
-    The bound applies to the total weight of the vectors outside an open half-space with the origin on its boundary. The
-    vectors are (samples, dimensions), and their weights (samples,) are positive. ``best`` is the weight outside a known
-    half-space. ``accept`` receives a Boolean array (samples,) that marks the vectors inside a half-space, and returns
-    the smallest weight outside found so far. ``slopes`` (dimensions - 1,) are the slopes of a good classifier, if the
-    last entry of each vector is its label; pairs that this classifier orders wrongly raise the bounds.
+    Vectors, weights, ``accept`` and the bound are those of :func:`closecall.theory.cover.lightest_cover`. ``best`` is
+    the weight outside a known half-space. ``slopes`` (dimensions - 1,) are the slopes of a good classifier, if the last
+    entry of each vector is its label; pairs that this classifier orders wrongly raise the bounds.
 
     Examples
     --------

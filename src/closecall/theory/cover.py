@@ -62,7 +62,7 @@ def lightest_cover(vectors: Array, weights: Array, *, time_limit: float, accept:
 
     The bound applies to the total weight of the vectors outside an open half-space with the origin on its boundary. The
     vectors are (samples, dimensions), and their weights (samples,) are positive. ``accept`` receives a Boolean array
-    (samples,) that marks vectors without conflicts, and returns the smallest weight outside found so far.
+    (samples,) that marks the vectors inside a half-space, and returns the smallest weight outside found so far.
 
     Examples
     --------

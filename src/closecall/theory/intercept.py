@@ -36,9 +36,7 @@ def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0
 
     Returns
     -------
-    intercept : float or array (problems,)
-    errors : float or array (problems,)
-        The misclassified mass with that intercept.
+    intercept, errors : float or array (problems,)
 
     Examples
     --------
@@ -78,11 +76,6 @@ def best_cuts(rows: Array, y: Array, masses: Array, narrow: Array) -> Array:
 
     Rows and masses are (problems, samples), and y (samples,) is in {-1, +1}. Scores with a difference of at most
     ``narrow`` (problems, 1) count as tied.
-
-    Examples
-    --------
-    >>> best_cuts(np.array([[1.0, 3.0]]), np.array([1, 1]), np.ones((1, 2)), np.zeros((1, 1))).tolist()
-    [-1.0]
     """
     # An example without mass must not affect a gap: it gets the largest score that counts.
     heavy = masses > 0

@@ -33,9 +33,9 @@ CONES_LIMIT = 5
 class ZeroOneOptimum:
     """The smallest mass that a linear classifier can misclassify, or bounds on it.
 
-    ``errors`` is an upper bound: the mass that the returned classifier, with ``coef`` (features,) and ``intercept``,
-    misclassifies in the data. No linear classifier misclassifies less than ``lower_bound``; ``proven`` states whether
-    the two are equal. ``method`` is the method used: ``enumeration``, ``cones`` or ``milp``.
+    ``errors`` is the mass that the returned classifier, with ``coef`` (features,) and ``intercept``, misclassifies. No
+    linear classifier misclassifies less than ``lower_bound``; ``proven`` states whether the two are equal. ``method``
+    is the method used.
     """
 
     errors: float

@@ -247,18 +247,6 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             schedule(lambda *given: None)
 
 
-def test_the_trainers_loss_forgets_what_it_is_evaluated_on() -> None:
-    from closecall.nn.integrations.transformers import TrainerLoss
-
-    (inputs, targets), model, loss = make_data(), make_model(), TrainerLoss(make_loss())
-    loss({"logits": model(inputs[:16])}, targets[:16], num_items_in_batch=16)
-    before = {name: value.clone() for name, value in loss.loss.state_dict().items()}
-    model.eval()  # what the Trainer does to evaluate: it knows nothing of the loss's mode
-    with torch.no_grad():
-        loss({"logits": 50 * model(inputs)}, targets)
-    assert all(torch.equal(value, before[name]) for name, value in loss.loss.state_dict().items())
-
-
 def test_the_trainers_loss_counts_items() -> None:
     from closecall.nn import AverageLoss
     from closecall.nn.integrations.transformers import TrainerLoss

@@ -54,6 +54,7 @@ def test_losses_on_logits(made: Any, name: str, counts: dict[str, Any]) -> None:
         assert gradient.abs().sum() > 0
 
 
+ROWS, THREE = torch.linspace(0, 1, 12).reshape(3, 4), torch.tensor([0, 1, 2])
 BAD: list[tuple[Any, str]] = [
     (lambda: nn.Average(3), "Average takes no k"),
     (lambda: nn.CloseK(1.5), r"k=1\.5 is not a fraction"),
@@ -66,6 +67,24 @@ BAD: list[tuple[Any, str]] = [
     (lambda: nn.KDecay(nn.CloseK(3), 12).load_state_dict({"last_step": 1}), "total_steps missing"),
     (lambda: nn.KDecay(nn.Average(), 5), "has a k"),
     (lambda: nn.KDecay(nn.CloseK(3), 0), "total_steps=0"),
+    (lambda: nn.CountSchedule(nn.AverageTopK(3), 5, count="m"), "has a m"),
+    (lambda: nn.CountSchedule(nn.AverageTopK(3), 5, warmup=0.8, until=0.2), "must satisfy 0 <= warmup"),
+    (lambda: nn.CountSchedule(nn.AverageTopK(3), 5, shape="steps"), "milestones are required"),
+    (lambda: nn.CountSchedule(nn.AverageTopK(3), 5, shape="square"), "choose one of"),
+    (lambda: nn.CloseK(k=0.1)(ROWS), r"threshold=math.log\(2\).*closeness.*CloseKLoss"),
+    (lambda: functional.close_k(ROWS, 0.1), "threshold"),
+    *((lambda made=made: made(torch.tensor(0.7)), "reduction='none'") for made in REDUCERS.values()),
+    (lambda: nn.Average()(ROWS, mask=torch.ones(3, 4)), "mask must be boolean"),
+    (lambda: nn.AverageTopK(1, dim=3)(ROWS), r"dim=3 does not fit losses of shape \(3, 4\)"),
+    (lambda: nn.AverageTopK(1, nonfinite="ignore"), "nonfinite"),
+    (lambda: nn.AverageTopK(1, temperature=0.0), "temperature=0"),
+    (lambda: nn.Maximal(temperature=0.1), "Maximal has no setting temperature"),
+    (lambda: nn.AverageTopK(min_loss=math.nan), "min_loss=nan"),
+    (lambda: nn.CloseK(0.1, dim=1, memory="global"), "omit dim and temperature"),
+    (lambda: nn.HardNegatives()(ROWS, positives=torch.ones(3, 4)), "positives must be boolean"),
+    (lambda: nn.AverageLoss("cross_entropy", pos_weight=torch.tensor(2.0))(ROWS, THREE), "takes no pos_weight"),
+    (lambda: nn.AverageLoss("hinge", weight=torch.ones(3))(ROWS[:, 0], THREE > 0), r"weight needs shape \(2,\)"),
+    (lambda: nn.AverageLoss("binary_cross_entropy")(ROWS[:, 0], THREE / 1.0), r"lie in \[0, 1\]"),
 ]
 
 

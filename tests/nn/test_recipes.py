@@ -15,11 +15,11 @@ F = torch.nn.functional
 IGNORED = 255
 
 
-def segmentation(seed: int, ignored: float = 0.2) -> tuple[Any, Any]:
+def segmentation(seed: int) -> tuple[Any, Any]:
     generator = torch.Generator().manual_seed(seed)
     logits = 2 * torch.randn(3, 5, 16, 20, generator=generator, dtype=torch.float64)
     targets = torch.randint(5, (3, 16, 20), generator=generator)
-    targets[torch.rand(3, 16, 20, generator=generator) < ignored] = IGNORED
+    targets[torch.rand(3, 16, 20, generator=generator) < 0.2] = IGNORED
     return logits, targets
 
 
@@ -41,12 +41,6 @@ def ohem_by_image(logits: Any, targets: Any, chance: float, least: int) -> Any:
     return torch.cat(chosen).mean()
 
 
-def top_k_percent(logits: Any, targets: Any, percent: float) -> Any:
-    """Average the largest losses of all voxels, as in medical segmentation."""
-    losses = F.cross_entropy(logits, targets, reduction="none").flatten()
-    return losses.sort(descending=True).values[: round(len(losses) * percent / 100)].mean()
-
-
 def single_shot(logits: Any, targets: Any) -> Any:
     """Sum the losses of all positives and three negatives for each, divided by the number of positives."""
     total, found = 0.0, 0
@@ -58,13 +52,6 @@ def single_shot(logits: Any, targets: Any) -> Any:
         total = total + losses[positive].sum() + losses[negative].sum()
         found += int(positive.sum())
     return total / max(found, 1)
-
-
-def small_losses(logits: Any, targets: Any, forget: float) -> Any:
-    """Average the smallest losses of a batch, which label noise is least likely to affect."""
-    losses = F.cross_entropy(logits, targets, reduction="none")
-    keep = len(losses) - round(forget * len(losses))
-    return losses[losses.argsort()[:keep]].mean()
 
 
 def hard(chance: float, least: int, **options: Any) -> Any:
@@ -79,10 +66,6 @@ def test_conventions_of_segmentation(seed: int) -> None:
         same(hard(chance, least), partial(ohem, chance=chance, least=least), logits, targets)
     for chance, least in ((0.7, 20), (0.0005, 60)):
         same(hard(chance, least, dim=(1, 2)), partial(ohem_by_image, chance=chance, least=least), logits, targets)
-    logits, targets = segmentation(seed, ignored=0.0)
-    for percent in (10, 25):
-        ours = nn.AverageTopKLoss("cross_entropy", k=percent / 100)
-        same(ours, partial(top_k_percent, percent=percent), logits, targets)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -99,12 +82,3 @@ def test_single_shot_mining(seed: int) -> None:
             logits,
             targets,
         )
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_trimmed_against_label_noise(seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    logits = torch.randn(60, 7, generator=generator, dtype=torch.float64)
-    targets = torch.randint(7, (60,), generator=generator)
-    for forget in (0.2, 0.45):
-        same(nn.TrimmedLoss("cross_entropy", m=forget), partial(small_losses, forget=forget), logits, targets)

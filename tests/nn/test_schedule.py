@@ -55,15 +55,3 @@ def test_steps_and_two_counts_at_once() -> None:
     assert [each[1] for each in seen] == [2.0, 4.0, 6.0, 8.0] + [10.0] * 6
     assert set(reducer.state_dict()) == {"k_step", "m_step"}
     assert "k_schedule='CountSchedule'" in repr(reducer)
-
-
-def test_bad_schedules_are_explained() -> None:
-    reducer = nn.AverageTopK(3)
-    with pytest.raises(TypeError, match="has a m"):
-        nn.CountSchedule(reducer, 5, count="m")
-    with pytest.raises(ValueError, match="must satisfy 0 <= warmup"):
-        nn.CountSchedule(reducer, 5, warmup=0.8, until=0.2)
-    with pytest.raises(ValueError, match="milestones are required"):
-        nn.CountSchedule(reducer, 5, shape="steps")
-    with pytest.raises(ValueError, match="choose one of"):
-        nn.CountSchedule(reducer, 5, shape="square")

@@ -1,5 +1,7 @@
 """Members of families as reducers: weights as in the core, and consistent values and gradients."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,7 @@ from ..family_twins import MEMBERS, member_weights  # noqa: E402
 def test_weights_and_values_are_those_of_the_definition(name: str) -> None:
     rng = np.random.default_rng(2)
     losses, mass = rng.integers(0, 9, 14) / 4, rng.integers(0, 4, 14).astype(float)
-    expected = np.array(member_weights(name, [*map(_exact, losses)], [*map(_exact, mass)]), dtype=float)
+    expected = np.array(member_weights(name, [*map(Fraction, losses)], [*map(Fraction, mass)]), dtype=float)
     reducer = nn.Spectrum(name, reduction="sum")
     given = torch.tensor(losses, requires_grad=True)
     np.testing.assert_allclose(reducer.weights(given, mass=torch.tensor(mass)), expected, atol=1e-12)
@@ -32,12 +34,6 @@ def test_weights_and_values_are_those_of_the_definition(name: str) -> None:
         assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(
             float(reducer.weights(middle, mass=torch.tensor(mass))[place]), abs=1e-4
         )
-
-
-def _exact(value: float) -> object:
-    from fractions import Fraction
-
-    return Fraction(float(value))
 
 
 def test_the_tilted_member_is_the_tilted_reducer() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
 
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy  # noqa: E402
+from torch.nn.functional import binary_cross_entropy_with_logits  # noqa: E402
 
 from closecall import nn  # noqa: E402
 from tests.nn.test_modules import REDUCERS  # noqa: E402
@@ -20,21 +20,6 @@ EVERY = REDUCERS | {"tilted": nn.Tilted(1.0), "human": nn.Spectrum("human(0.4,0.
 
 def seeded(seed: int = 0) -> Any:
     return torch.Generator().manual_seed(seed)
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_a_forgotten_reduction_none_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="reduction='none'"):
-        EVERY[name](torch.tensor(0.7, requires_grad=True))
-
-
-def test_close_k_asks_for_the_boundary_of_losses_that_do_not_say_it() -> None:
-    logits, targets = torch.randn(50, 10, generator=seeded()), torch.randint(10, (50,), generator=seeded(1))
-    losses = cross_entropy(logits, targets, reduction="none")
-    with pytest.raises(ValueError, match=r"threshold=math.log\(2\).*closeness.*CloseKLoss"):
-        nn.CloseK(k=0.1)(losses)
-    with pytest.raises(ValueError, match="threshold"):
-        nn.functional.close_k(losses, 0.1)
 
 
 def closest(distances: Any, k: int) -> set[int]:

@@ -282,10 +282,3 @@ def test_bad_masses_and_losses_are_refused(name: str) -> None:
     if name in CLOSE:
         with pytest.raises(ValueError, match="threshold"):
             weights([1.0, 2.0], k=1)
-
-
-@pytest.mark.parametrize("name", ["closest", "", None, ["atk"]])
-def test_an_unknown_name_lists_the_known_ones(name: object) -> None:
-    with pytest.raises(ValueError, match="unknown aggregate") as caught:
-        get_aggregate(name)
-    assert all(known in str(caught.value) for known in AGGREGATES)

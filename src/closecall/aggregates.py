@@ -140,7 +140,6 @@ class Aggregate:
 
     Parameters
     ----------
-    name : str
     weigh : callable
         ``(losses, mass, threshold, k, m) -> weights``, where ``k`` and ``m`` have already been converted to masses.
     takes : tuple of str
@@ -157,7 +156,7 @@ class Aggregate:
     close : bool
         Whether the aggregate uses the threshold and adds M for each misclassified example outside the selection.
     bounded : bool
-        Whether the weights never exceed the masses.
+        Whether no weight exceeds its mass.
     excess : callable, optional
         ``(weights, mass) -> (problems,)``: the value minus ``weights . losses``; zero by default.
     """

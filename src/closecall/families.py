@@ -10,8 +10,7 @@ gradient of the value.
   the width. Without smoothing, it is `atk` with the fraction k = 1 - level.
 - ``human(turn, least)``: the largest and the smallest losses count more than those in between.
 
-All arrays have the shape (problems, samples). :func:`closecall.aggregates.spectrum` creates an aggregate from any
-weights for the sorted losses.
+All arrays have the shape (problems, samples).
 """
 
 from __future__ import annotations
@@ -32,13 +31,7 @@ Cumulative = Callable[[Array], Array]
 
 
 def tilted_weights(losses: Array, mass: Array, t: float) -> Array:
-    """Return n * softmax(t * losses), where every example is weighted by its mass.
-
-    Examples
-    --------
-    >>> tilted_weights(np.array([[0.0, 1.0]]), np.ones(2), 2.0).round(3).tolist()
-    [[0.238, 1.762]]
-    """
+    """Return n * softmax(t * losses), where every example is weighted by its mass."""
     mass = np.broadcast_to(mass, losses.shape)
     exponents = np.where(mass > 0, t * losses, -np.inf)
     raw = mass * np.exp(exponents - exponents.max(axis=1, keepdims=True))
@@ -141,10 +134,10 @@ class Weighing(NamedTuple):
 
 @dataclass(frozen=True)
 class Family:
-    """Aggregates that differ only in their parameters.
+    """Aggregates that differ only in their parameters, from which ``make`` creates a member.
 
-    ``make`` creates a member from its parameters, and ``grid`` contains the members that a search tries if only the
-    name of the family is given. ``label`` and ``what`` are the name and a one-line description, for display.
+    A search that is given only the name of the family tries the members in ``grid``. ``label`` and ``what`` are the
+    name and a one-line description, for display.
     """
 
     make: Callable[..., Weighing]

@@ -14,22 +14,8 @@ torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closeca
 import torch.distributed as dist  # noqa: E402
 import torch.multiprocessing as mp  # noqa: E402
 
+from closecall import nn  # noqa: E402
 from closecall.aggregates import AGGREGATES, spectrum  # noqa: E402
-from closecall.nn import (  # noqa: E402
-    Average,
-    AverageTopK,
-    CloseK,
-    CloseKLoss,
-    CountSchedule,
-    HardNegatives,
-    Maximal,
-    RankedRange,
-    Spectrum,
-    Tilted,
-    TiltedLoss,
-    TopK,
-    Trimmed,
-)
 from closecall.nn.distributed import ordered_bits  # noqa: E402
 
 if not dist.is_available() or not dist.is_gloo_available():
@@ -39,43 +25,43 @@ LOG2 = math.log(2)
 OWN, WEIGHT = "my_spectrum", torch.linspace(0.2, 3.0, 5)
 #: Every reducer and option: name -> what makes it, given the group. Losses are (samples, 6), or 5 classes on a line.
 OPTIONS: dict[str, Any] = {
-    "average": lambda group: Average(group=group),
-    "maximal": lambda group: Maximal(group=group),
-    "top": lambda group: TopK(k=4, group=group),
-    "atk": lambda group: AverageTopK(k=0.37, group=group),
-    "ranked_range": lambda group: RankedRange(k=0.5, m=2, group=group),
-    "trimmed": lambda group: Trimmed(m=3, group=group),
-    "close": lambda group: CloseK(k=7, reduction="sum", threshold=LOG2, group=group),
-    "close_decay": lambda group: CloseK(k=0.2, threshold=LOG2, group=group),
-    "close remembered": lambda group: CloseK(k=0.2, memory="global", memory_size=400, threshold=LOG2, group=group),
-    "each sample": lambda group: AverageTopK(k=2, dim=1, group=group),
-    "each column": lambda group: AverageTopK(k=0.3, dim=0, group=group),
-    "each column close": lambda group: CloseK(k=4, threshold=LOG2, dim=0, reduction="sum", group=group),
-    "min_loss": lambda group: AverageTopK(min_loss=0.8, min_kept=5, group=group),
-    "min_kept": lambda group: AverageTopK(min_loss=90.0, min_kept=0.1, group=group),
-    "min_loss each sample": lambda group: AverageTopK(min_loss=0.8, min_kept=2, dim=1, group=group),
-    "3:1": lambda group: HardNegatives(3, group=group),
-    "3:1 each sample": lambda group: HardNegatives(1, min_kept=1, dim=1, group=group),
-    "tilted": lambda group: Tilted(1.5, group=group),
-    "tilted down": lambda group: Tilted(-2.0, reduction="sum", group=group),
-    "tilted each column": lambda group: Tilted(1.5, dim=0, group=group),
-    "human": lambda group: Spectrum("human(0.4,0.3)", group=group),
-    "superquantile each column": lambda group: Spectrum("superquantile(0.6,0.2)", dim=0, group=group),
-    "own spectrum": lambda group: Spectrum(OWN, group=group),
-    "soft atk": lambda group: AverageTopK(k=0.2, temperature=0.1, group=group),
-    "soft close": lambda group: CloseK(k=0.2, threshold=LOG2, temperature=0.1, group=group),
-    "soft trimmed each column": lambda group: Trimmed(m=3, temperature=0.1, dim=0, group=group),
-    "drop": lambda group: AverageTopK(k=0.2, nonfinite="drop", group=group),
-    "dropped by rank": lambda group: Trimmed(m=9, group=group),
-    "propagate": lambda group: Trimmed(m=9, nonfinite="propagate", group=group),
-    "cosine": lambda group: AverageTopK(k=7, group=group),
-    "rising m": lambda group: Trimmed(m=0.4, group=group),
-    "logits": lambda group: CloseKLoss("cross_entropy", k=0.3, ignore_index=9, label_smoothing=0.1, group=group),
-    "weighted logits": lambda group: CloseKLoss("cross_entropy", k=0.3, ignore_index=9, weight=WEIGHT, group=group),
-    "weighted logits remembered": lambda group: CloseKLoss(
+    "average": lambda group: nn.Average(group=group),
+    "maximal": lambda group: nn.Maximal(group=group),
+    "top": lambda group: nn.TopK(k=4, group=group),
+    "atk": lambda group: nn.AverageTopK(k=0.37, group=group),
+    "ranked_range": lambda group: nn.RankedRange(k=0.5, m=2, group=group),
+    "trimmed": lambda group: nn.Trimmed(m=3, group=group),
+    "close": lambda group: nn.CloseK(k=7, reduction="sum", threshold=LOG2, group=group),
+    "close_decay": lambda group: nn.CloseK(k=0.2, threshold=LOG2, group=group),
+    "close remembered": lambda group: nn.CloseK(k=0.2, memory="global", memory_size=400, threshold=LOG2, group=group),
+    "each sample": lambda group: nn.AverageTopK(k=2, dim=1, group=group),
+    "each column": lambda group: nn.AverageTopK(k=0.3, dim=0, group=group),
+    "each column close": lambda group: nn.CloseK(k=4, threshold=LOG2, dim=0, reduction="sum", group=group),
+    "min_loss": lambda group: nn.AverageTopK(min_loss=0.8, min_kept=5, group=group),
+    "min_kept": lambda group: nn.AverageTopK(min_loss=90.0, min_kept=0.1, group=group),
+    "min_loss each sample": lambda group: nn.AverageTopK(min_loss=0.8, min_kept=2, dim=1, group=group),
+    "3:1": lambda group: nn.HardNegatives(3, group=group),
+    "3:1 each sample": lambda group: nn.HardNegatives(1, min_kept=1, dim=1, group=group),
+    "tilted": lambda group: nn.Tilted(1.5, group=group),
+    "tilted down": lambda group: nn.Tilted(-2.0, reduction="sum", group=group),
+    "tilted each column": lambda group: nn.Tilted(1.5, dim=0, group=group),
+    "human": lambda group: nn.Spectrum("human(0.4,0.3)", group=group),
+    "superquantile each column": lambda group: nn.Spectrum("superquantile(0.6,0.2)", dim=0, group=group),
+    "own spectrum": lambda group: nn.Spectrum(OWN, group=group),
+    "soft atk": lambda group: nn.AverageTopK(k=0.2, temperature=0.1, group=group),
+    "soft close": lambda group: nn.CloseK(k=0.2, threshold=LOG2, temperature=0.1, group=group),
+    "soft trimmed each column": lambda group: nn.Trimmed(m=3, temperature=0.1, dim=0, group=group),
+    "drop": lambda group: nn.AverageTopK(k=0.2, nonfinite="drop", group=group),
+    "dropped by rank": lambda group: nn.Trimmed(m=9, group=group),
+    "propagate": lambda group: nn.Trimmed(m=9, nonfinite="propagate", group=group),
+    "cosine": lambda group: nn.AverageTopK(k=7, group=group),
+    "rising m": lambda group: nn.Trimmed(m=0.4, group=group),
+    "logits": lambda group: nn.CloseKLoss("cross_entropy", k=0.3, ignore_index=9, label_smoothing=0.1, group=group),
+    "weighted logits": lambda group: nn.CloseKLoss("cross_entropy", k=0.3, ignore_index=9, weight=WEIGHT, group=group),
+    "weighted logits remembered": lambda group: nn.CloseKLoss(
         k=0.3, memory="global", memory_size=300, ignore_index=9, weight=WEIGHT, group=group
     ),
-    "weighted tilted logits": lambda group: TiltedLoss(t=0.7, ignore_index=9, weight=WEIGHT, group=group),
+    "weighted tilted logits": lambda group: nn.TiltedLoss(t=0.7, ignore_index=9, weight=WEIGHT, group=group),
 }
 
 
@@ -92,7 +78,7 @@ def option(name: str, world: int, rank: int | None = None, group: Any = None) ->
     """Return values and gradients of one option on random batches, as one of several processes or alone."""
     reducer, values, gradients = OPTIONS[name](group), [], []
     schedule = {"cosine": {"shape": "cosine"}, "rising m": {"count": "m"}, "close_decay": {"until": 0.7}}.get(name)
-    moving = None if schedule is None else CountSchedule(reducer, 4, **schedule)  # type: ignore[arg-type]
+    moving = None if schedule is None else nn.CountSchedule(reducer, 4, **schedule)  # type: ignore[arg-type]
     for step in range(6):
         generator = torch.Generator().manual_seed(step)
         parts, dtype = sizes(world, step + 1), (torch.float32, torch.float64)[step % 2]
@@ -116,7 +102,7 @@ def option(name: str, world: int, rank: int | None = None, group: Any = None) ->
         if "logits" in name:
             value = reducer(*given)
         else:
-            more = {"positives": given[2]} if isinstance(reducer, HardNegatives) else {}
+            more = {"positives": given[2]} if isinstance(reducer, nn.HardNegatives) else {}
             value = reducer(given[0], mask=given[1], mass=given[3] if step % 3 else None, **more)
         (gradient,) = torch.autograd.grad(value, weight)
         if group is not None:  # what DistributedDataParallel does
@@ -144,16 +130,16 @@ def work(rank: int, folder: str) -> None:
             found.update({f"{name} {world}": option(name, world, rank, group) for name in OPTIONS})
     for bad in (math.nan, math.inf):
         try:
-            AverageTopK(k=1, group="world")(torch.tensor([1.0, bad if rank == 0 else 2.0]))
+            nn.AverageTopK(k=1, group="world")(torch.tensor([1.0, bad if rank == 0 else 2.0]))
         except ValueError as error:
             found[f"error {bad}"] = str(error)
     losses = torch.rand(4, requires_grad=True)
-    (slope,) = torch.autograd.grad(Tilted(1.0, group="world")(losses), losses, create_graph=True)
+    (slope,) = torch.autograd.grad(nn.Tilted(1.0, group="world")(losses), losses, create_graph=True)
     try:
         torch.autograd.grad(slope.sum(), losses)
     except RuntimeError as error:
         found["error second"] = str(error)
-    memory = CloseK(k=0.5, memory="global", memory_size=8, threshold=0.0, group="world")
+    memory = nn.CloseK(k=0.5, memory="global", memory_size=8, threshold=0.0, group="world")
     for step in range(3):
         memory(torch.arange(rank + 1, dtype=torch.float32) + 10 * rank + 100 * step)
     found["memory"] = memory.memory.keys[0].tolist()
@@ -205,4 +191,4 @@ def test_ordered_bits_sort_like_floats(dtype: Any) -> None:
 
 def test_without_a_process_group_the_message_says_what_to_call() -> None:
     with pytest.raises(RuntimeError, match="init_process_group"):
-        CloseK(k=1, threshold=LOG2, group="world")(torch.rand(3))
+        nn.CloseK(k=1, threshold=LOG2, group="world")(torch.rand(3))

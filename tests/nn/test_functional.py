@@ -4,20 +4,23 @@ import contextlib
 import math
 import subprocess
 import sys
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from closecall.aggregates import AGGREGATES
+from closecall.aggregates import AGGREGATES, get_aggregate
 from closecall.losses import LOSSES
 
 torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
 
+from closecall import nn  # noqa: E402
 from closecall.nn import functional, logit_losses, margins  # noqa: E402
 from closecall.nn.forms import MARGIN_LOSSES  # noqa: E402
 from closecall.nn.selection import cut_rows, cut_sorted  # noqa: E402
+from tests.family_twins import MEMBERS, member_weights  # noqa: E402
 
 THRESHOLD = 0.7
 #: Settings under which each aggregate is put through the transformations, on at least 12 losses.
@@ -168,16 +171,12 @@ def test_individual_losses_are_those_of_the_core(name: str) -> None:
     np.testing.assert_allclose(slopes, slow, rtol=1e-10, atol=1e-16)  # of a saturated sigmoid no digit is left
 
 
-def test_margins_of_one_logit_and_of_classes() -> None:
-    logits = torch.tensor([0.5, -2.0, 3.0])
-    expected = [0.5, 2.0, -3.0]
-    assert margins(logits, torch.tensor([1, 0, 0])).tolist() == expected
-    assert margins(logits, torch.tensor([1.0, -1.0, -1.0])).tolist() == expected
-    assert margins(logits[:, None], torch.tensor([1, 0, 0])).tolist() == expected
+def test_margins_are_positive_where_the_prediction_is_right() -> None:
     maps = torch.randn(2, 4, 3, 3, generator=torch.Generator().manual_seed(0))
     targets = torch.randint(4, (2, 3, 3), generator=torch.Generator().manual_seed(0))
-    right = maps.argmax(dim=1) == targets
-    assert torch.equal(margins(maps, targets) > 0, right)
+    assert torch.equal(margins(maps, targets) > 0, maps.argmax(dim=1) == targets)
+    for labels in (torch.tensor([1, 0, 0]), torch.tensor([1.0, -1.0, -1.0])):
+        assert margins(torch.tensor([[0.5], [-2.0], [3.0]]), labels).tolist() == [0.5, 2.0, -3.0]
 
 
 def test_two_classes_are_the_binary_case() -> None:
@@ -189,6 +188,37 @@ def test_two_classes_are_the_binary_case() -> None:
         ours, theirs = logit_losses(classes, logits, targets), logit_losses(binary, difference, targets)
         torch.testing.assert_close(ours.losses, theirs.losses)
         torch.testing.assert_close(ours.closeness, theirs.closeness)
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_members_of_families_have_the_weights_and_values_of_the_definition(name: str) -> None:
+    rng = np.random.default_rng(2)
+    losses, mass = rng.integers(0, 9, 14) / 4, rng.integers(0, 4, 14).astype(float)
+    expected = np.array(member_weights(name, [*map(Fraction, losses)], [*map(Fraction, mass)]), dtype=float)
+    reducer = nn.Spectrum(name, reduction="sum")
+    given = torch.tensor(losses, requires_grad=True)
+    np.testing.assert_allclose(reducer.weights(given, mass=torch.tensor(mass)), expected, atol=1e-12)
+    value = reducer(given, mass=torch.tensor(mass))
+    (gradient,) = torch.autograd.grad(value, given)
+    np.testing.assert_allclose(gradient, expected, atol=1e-12)
+    excess = get_aggregate(name).above(expected[None], mass)[0]  # the gradient belongs to the value: test_families
+    assert value.item() == pytest.approx(expected @ losses + excess, abs=1e-9)
+
+
+def test_the_tilted_member_is_the_tilted_reducer() -> None:
+    losses = torch.rand(3, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for options in ({}, {"dim": 1}, {"reduction": "sum"}):
+        member, own = nn.Spectrum("tilted(1.5)", **options), nn.Tilted(1.5, **options)
+        assert member(losses).item() == pytest.approx(own(losses).item(), rel=1e-12)
+        torch.testing.assert_close(member.weights(losses), own.weights(losses))
+
+
+def test_what_takes_counts_or_is_unknown_is_refused() -> None:
+    for name, message in (("atk", "takes k"), ("tilted", "is a family"), ("nobody(1)", "unknown aggregate")):
+        with pytest.raises(ValueError, match=message):
+            nn.Spectrum(name)
+    assert repr(nn.Spectrum("human(0.4,0.3)")).startswith("Spectrum('human(0.4,0.3)'")
+    assert get_aggregate("human(0.4,0.3)").takes == ()
 
 
 BLOCK_TORCH = """

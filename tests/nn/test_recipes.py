@@ -23,21 +23,13 @@ def segmentation(seed: int) -> tuple[Any, Any]:
     return logits, targets
 
 
-def ohem(logits: Any, targets: Any, chance: float, least: int) -> Any:
-    """Select pixels whose class has less than this probability; if there are too few, the worst pixels."""
-    losses = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none")[targets != IGNORED]
-    hard = losses[losses > -math.log(chance)]
-    return hard.mean() if len(hard) >= least else losses.topk(min(least, len(losses))).values.mean()
-
-
-def ohem_by_image(logits: Any, targets: Any, chance: float, least: int) -> Any:
-    """Do the same in each image, with the mean over all selected pixels."""
-    chosen = []
-    for image, labels in zip(logits, targets, strict=True):
-        losses = F.cross_entropy(image[None], labels[None], ignore_index=IGNORED, reduction="none")[0]
-        losses = losses[labels != IGNORED]
-        hard = losses[losses > -math.log(chance)]
-        chosen.append(hard if len(hard) >= least else losses.topk(least).values)
+def ohem(logits: Any, targets: Any, chance: float, least: int, by_image: bool = False) -> Any:
+    """Average the pixels whose class has less than this probability; if there are too few, the worst pixels."""
+    losses, chosen = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none"), []
+    for part, labels in zip(losses, targets, strict=True) if by_image else [(losses, targets)]:
+        counted = part[labels != IGNORED]
+        hard = counted[counted > -math.log(chance)]
+        chosen.append(hard if len(hard) >= least else counted.topk(min(least, len(counted))).values)
     return torch.cat(chosen).mean()
 
 
@@ -65,7 +57,7 @@ def test_conventions_of_segmentation(seed: int) -> None:
     for chance, least in ((0.7, 50), (0.001, 200), (0.001, 100_000), (0.9999, 1)):
         same(hard(chance, least), partial(ohem, chance=chance, least=least), logits, targets)
     for chance, least in ((0.7, 20), (0.0005, 60)):
-        same(hard(chance, least, dim=(1, 2)), partial(ohem_by_image, chance=chance, least=least), logits, targets)
+        same(hard(chance, least, dim=(1, 2)), partial(ohem, chance=chance, least=least, by_image=True), logits, targets)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -96,18 +96,6 @@ def test_a_gradscaler_run_goes_on_after_a_loss_that_is_not_finite(bad: float) ->
     assert torch.isfinite(model.weight).all()
 
 
-def test_trimmed_drops_the_infinite_loss_it_is_there_to_drop() -> None:
-    losses = torch.tensor([1.0, math.inf, 3.0, 2.0], requires_grad=True)
-    value = nn.Trimmed(m=1)(losses)
-    value.backward()
-    assert value.item() == 2.0
-    assert losses.grad.tolist() == pytest.approx([1 / 3, 0, 1 / 3, 1 / 3])
-    with pytest.raises(ValueError, match="nonfinite='propagate'"):
-        nn.Trimmed(m=1)(torch.tensor([1.0, math.inf, math.inf]))
-    assert nn.Trimmed(m=1, nonfinite="drop")(torch.tensor([1.0, 3.0, math.inf, math.nan])).item() == 1.0
-    assert nn.Maximal(nonfinite="propagate")(torch.tensor([1.0, math.inf])).item() == math.inf
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_last_batch_smaller_than_k_is_taken_whole(weighted: bool) -> None:
     losses = torch.rand(5, generator=seeded())

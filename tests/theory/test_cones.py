@@ -41,18 +41,6 @@ def test_pairs_never_promise_more_errors_than_a_classifier_of_the_cone_makes(see
     assert promised > 0
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_cones_equal_enumeration_whatever_the_weights(seed):
-    """No weight is lost if cones remain: from a poor start, without repeated rows."""
-    rng = np.random.default_rng([7, seed])
-    X, y = rng.normal(size=(36, 3)), rng.choice([-1, 1], 36)
-    for mass in (np.ones(36), rng.random(36) / 100):
-        found = minimum_errors(X, y, mass, method="cones", start=rng.normal(size=3))
-        exact = minimum_errors(X, y, mass, method="enumeration")
-        assert (found.proven, exact.proven) == (True, True)
-        assert found.errors == pytest.approx(exact.errors, rel=1e-9)
-
-
 def test_few_rows_are_enumerated():
     """With few distinct values, cones take a thousand times as long as enumerating sixty rows."""
     rng = np.random.default_rng(3)

@@ -95,7 +95,7 @@ def _counts(name: str, ks: Sequence[Count], ms: Sequence[Count], smallest: float
 
 
 def trainer(device: str) -> Callable[..., Any]:
-    """Return the function that trains a grid on a device: the compiled kernel on ``"cpu"``, otherwise torch."""
+    """Return the function that trains a grid on a device: with the compiled kernel on ``"cpu"``, otherwise in torch."""
     if device == "cpu":
         return train_grid
     if not ACCELERATED:

@@ -169,12 +169,11 @@ class KernelTrainer:
         return self.walkers[fast].network(weights, mean, square, path)
 
     def _walk(self, row: int, path: Path, span: range) -> int:
-        walk, begin = self._network(row, path), span.start
-        while begin < span.stop:
-            end = min(begin + self.tick(0), span.stop)
-            walk(range(begin, end))
-            self.tick(end - begin)
-            begin = end
+        walk, size = self._network(row, path), self.tick(0)
+        for begin in range(span.start, span.stop, size):
+            part = range(begin, min(begin + size, span.stop))
+            walk(part)
+            self.tick(len(part))
         return span.stop - 1
 
     def _watch(self, row: int, path: Path, span: range) -> int:

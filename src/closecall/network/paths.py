@@ -19,6 +19,8 @@ from ..objective import Problem, check_data
 from ..schedules import decay, first_final_step, last_convex_step
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's usual constants
+#: Aggregates that equal the average if they select everything, keyed by function, because users may register new names.
+_ALL_IS_AVERAGE = {get_aggregate(name).weigh for name in ("atk", "close")}
 
 
 @dataclass(frozen=True)
@@ -39,15 +41,8 @@ class Data:
 def prepare(X: Any, y: Any, sample_weight: Any, classes: int | None, dtype: Any) -> Data:
     """Check and convert examples, merge identical (x, y) rows by adding their masses, and sort the rows.
 
-    A matrix product may return slightly different scores for identical rows, which would break their tie.
-    After merging and sorting, the result depends neither on the order of the rows nor on whether rows are repeated or
-    weighted.
-
-    Examples
-    --------
-    >>> data = prepare([[1.0], [0.0], [1.0]], [1, -1, 1], None, None, np.float32)
-    >>> data.rows.tolist(), data.mass.tolist()
-    ([[0.0], [1.0]], [1.0, 2.0])
+    A matrix product may return slightly different scores for identical rows, which would break their tie. After merging
+    and sorting, the result depends neither on the order of the rows nor on whether rows are repeated or weighted.
     """
     X, y, dtype = np.asarray(X, dtype=np.float64), np.asarray(y), np.dtype(dtype)
     if classes is None:
@@ -102,13 +97,7 @@ class Path:
     alpha: float
 
     def counts(self, total: float, steps: int, span: range) -> Array:
-        """Return k, as a mass, at each step of a span: an array (len(span),), for a run of ``steps`` steps.
-
-        Examples
-        --------
-        >>> Path("hinge", "close_decay", 0.0, 10.0, 1.0).counts(100.0, 9, range(4, 8)).tolist()
-        [70.0, 40.0, 10.0, 10.0]
-        """
+        """Return k, as a mass, at each step of a span: an array (len(span),), for a run of ``steps`` steps."""
         k = min(self.k, total)
         if not get_aggregate(self.aggregate).decays:
             return np.full(len(span), k)
@@ -117,16 +106,11 @@ class Path:
 
 
 def path_of(problem: Problem, total: float, *, convex: bool) -> Path:
-    """Return the path of a problem, either in the convex first third of a decay run or after it.
-
-    Examples
-    --------
-    >>> path_of(Problem("hinge", "close_decay", k=10), 100.0, convex=True)
-    Path(loss='hinge', aggregate='average', m=0.0, k=inf, alpha=1.0)
-    """
+    """Return the path of a problem, either in the convex first third of a decay run or after it."""
     aggregate = get_aggregate(problem.aggregate)
     k, m = aggregate.counts(problem.k, problem.m, total)
-    if aggregate.plain or aggregate.is_average(total if aggregate.decays and convex else k, m, total):
+    takes_all = k >= total or (aggregate.decays and convex)
+    if aggregate.plain or (takes_all and aggregate.weigh in _ALL_IS_AVERAGE):
         return Path(problem.loss, "average", 0.0, math.inf, float(problem.alpha))
     return Path(problem.loss, problem.aggregate, m, math.inf if k >= total else k, float(problem.alpha))
 

@@ -23,14 +23,6 @@ class Reducer(nn.Module):  # type: ignore[misc]
         reducer uses them. A batch smaller than the count is used in full.
     dim, nonfinite, reduction, group
         The same as in :func:`closecall.nn.functional.aggregate`.
-
-    Attributes
-    ----------
-    last_k : float or tensor
-        The total weight selected in the last call, for logging.
-    last_threshold : float or tensor
-        The loss (or, for close-k, the closeness) at which the selection ended; one value for each selection if there
-        are several.
     """
 
     aggregate: ClassVar[str]
@@ -132,12 +124,12 @@ class Reducer(nn.Module):  # type: ignore[misc]
 
     @property
     def last_k(self) -> Any:
-        """The total weight selected in the last call, over all processes of a group."""
+        """The total weight selected in the last call, over all processes of a group, for logging."""
         return _number(self._last[0])
 
     @property
     def last_threshold(self) -> Any:
-        """The loss (or, for close-k, the closeness) at which the last selection ended."""
+        """The loss (or, for close-k, the closeness) at which the last selection ended, or one for each selection."""
         return _number(self._last[1])
 
     def attach(self, schedule: Any) -> None:

@@ -39,14 +39,6 @@ class KeyMemory(nn.Module):  # type: ignore[misc]
     batches and is the same on every process, so any process may save it.
 
     Slots that are not yet filled have mass zero. Converting a model to half precision does not convert this memory.
-
-    Examples
-    --------
-    >>> memory = KeyMemory(3)
-    >>> for key in (5.0, 6.0, 7.0, 8.0):
-    ...     memory.remember(Keys(torch.tensor([[key]]), torch.ones(1, 1), torch.ones(1, 1)))
-    >>> memory.keys[0].tolist()
-    [8.0, 6.0, 7.0]
     """
 
     keys: Tensor

@@ -33,13 +33,7 @@ Weighted = tuple[Tensor, Tensor, Tensor | None]
 
 
 def squeezed(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return single logits in the shape of the targets, and logits with a class dimension unchanged.
-
-    Examples
-    --------
-    >>> squeezed(torch.zeros(4, 1, 6, 6), torch.zeros(4, 6, 6)).shape
-    torch.Size([4, 6, 6])
-    """
+    """Return single logits in the shape of the targets, and logits with a class dimension unchanged."""
     for dim in (-1, 1) if logits.ndim == targets.ndim + 1 > 1 else ():
         if logits.shape[dim] == 1 and logits.squeeze(dim).shape == targets.shape:
             return logits.squeeze(dim)

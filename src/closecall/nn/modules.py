@@ -22,12 +22,11 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
     ----------
     reducer : Reducer
     loss : str
-        ``"log_loss"``, the default, is torch's cross-entropy with a logit for each class, and its binary cross-entropy
-        with one logit for each target. :func:`closecall.nn.losses.logit_losses` lists all names.
+        A name in the table of :func:`closecall.nn.losses.logit_losses`.
     ignore_index : int, optional
-        Targets with this value are ignored: they are neither ranked nor counted, and their logits may have any value,
-        even NaN. If all targets are ignored, the loss and the gradient are 0. As in torch, a negative value has no
-        effect on targets that are probabilities.
+        Targets with this value are neither ranked nor counted, and their logits may have any value, even NaN. If all
+        targets are ignored, the loss and the gradient are 0. As in torch, a negative value has no effect on targets
+        that are probabilities.
     weight, pos_weight, label_smoothing, gamma, alpha, q
         The same as in :func:`closecall.nn.losses.logit_losses`. As in torch's cross-entropy, the mean is the sum of the
         losses divided by the sum of the weights of the selected targets, or by their number if they are class

@@ -19,13 +19,7 @@ from closecall.aggregates import Count
 
 
 def decayed(end: Tensor, start: Tensor, remaining: Tensor) -> Tensor:
-    """Compute :func:`closecall.schedules.between` with tensors: counts (rows, 1) and two integers (2,).
-
-    Examples
-    --------
-    >>> decayed(torch.tensor([[10.0]]), torch.tensor([[100.0]]), torch.tensor([1, 4])).item()
-    32.0
-    """
+    """Compute :func:`closecall.schedules.between` with tensors: counts (rows, 1) and two integers (2,)."""
     over, under = remaining.to(end.device)
     gap = start - end
     product = gap.round().to(torch.int64) * over
@@ -60,7 +54,7 @@ class CountSchedule:
     shape : {"linear", "cosine", "steps"} or callable
         A callable maps the completed fraction of the way (0 to 1) to the remaining fraction (1 to 0).
     start : int, float or None
-        The initial count or fraction; None means all examples for k and none for m.
+        The initial count; None means all examples for k and none for m.
     warmup, until : float
         The fractions of the run at which the count begins to change and has its final value.
     milestones : sequence of float, optional

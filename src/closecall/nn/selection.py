@@ -150,7 +150,7 @@ def take_row(keys: Array, wanted: float, mass: Array | None = None, total: float
     tied = keys == edge
     theirs = 1.0 if mass is None else mass[tied]
     left = wanted - float(weights.sum(dtype=float))
-    share = float(np.count_nonzero(tied) if mass is None else theirs.sum(dtype=float))
+    share = float(np.count_nonzero(tied) if mass is None else mass[tied].sum(dtype=float))
     weights[tied] = theirs * min(max(left / share, 0.0), 1.0) if share > 0 else 0.0
     return Taken(weights, wanted, float(edge))
 
@@ -195,12 +195,6 @@ class Selector:
 
     ``refuse`` determines which keys raise an error: ``"nonfinite"``, ``"nan"`` or none (``""``). A NaN is never
     selected.
-
-    Examples
-    --------
-    >>> keys = torch.tensor([[3.0, 1.0, 1.0, 0.0]])
-    >>> Selector(None).take(keys, torch.tensor([[2.0]], dtype=torch.float64)).tolist()
-    [[0.0, 0.5, 0.5, 1.0]]
     """
 
     mass: Tensor | None

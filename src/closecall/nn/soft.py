@@ -42,14 +42,7 @@ class Chosen(NamedTuple):
 
 
 def soft_take(select: Selector, scores: Tensor, wanted: Tensor, temperature: float) -> tuple[Tensor, Tensor, Value]:
-    """Return soft weights of the largest scores (rows, samples) that sum to ``wanted`` (rows, 1), as in Chosen.
-
-    Examples
-    --------
-    >>> weights, _, _ = soft_take(Selector(None), torch.tensor([[0.0, 1.0, 2.0]]), torch.ones(1, 1).double(), 0.1)
-    >>> [round(weight, 3) for weight in weights[0].tolist()]
-    [0.0, 0.007, 0.993]
-    """
+    """Return soft weights of the largest scores (rows, samples) that sum to ``wanted`` (rows, 1), as in Chosen."""
     mass = torch.ones_like(scores) if select.mass is None else select.mass
     exact, mass = scores.to(wanted.dtype), mass.to(wanted.dtype)
     span = 40 * temperature  # beyond the ends: a sigmoid of -40 selects less than one in exp(40) examples
@@ -104,8 +97,7 @@ SOFT: dict[str, Callable[..., Chosen]] = {
 def tilt(select: Selector, losses: Tensor, t: float) -> Chosen:
     """Return the weights (rows, samples) of the tilted loss, which sum to the mass.
 
-    The value is n / t * log(mean(exp(t * loss))) (Li et al. 2021), and n times the mean if t = 0. It tends to n times
-    the largest loss as t tends to infinity, and to n times the smallest loss as t tends to minus infinity. The weights,
+    The value is n / t * log(mean(exp(t * loss))) (Li et al. 2021), and n times the mean if t = 0. The weights,
     n * softmax(t * loss) weighted by mass, are its gradient.
     """
     total = select.totals(losses)

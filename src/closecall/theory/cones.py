@@ -45,18 +45,15 @@ MOST_PAIRS = 4_000_000
 class _Cones:
     """A block of cones and their undecided examples.
 
-    Each row stands for an example in a cone. ``products`` (rows, D) are the example's products with the rays of the
-    cone, ``owner`` (rows,) is the cone's number, ``example`` (rows,) the example's number and ``mass`` (rows,) its
-    mass. ``wrong`` (cones,) is the mass that every theta of a cone misclassifies, and ``rays`` (cones, D, D) are the
-    rays.
+    Each row stands for an example in a cone.
     """
 
-    products: Array
-    owner: Array
-    example: Array
-    mass: Array
-    wrong: Array
-    rays: Array
+    products: Array  # (rows, D), of the example with the rays of the cone
+    owner: Array  # (rows,), the number of the cone
+    example: Array  # (rows,), the number of the example
+    mass: Array  # (rows,)
+    wrong: Array  # (cones,), the mass that every theta of a cone misclassifies
+    rays: Array  # (cones, D, D)
 
     def part(self, rows: Array, cones: Array) -> _Cones:
         """Return the cones and rows that are selected by Boolean arrays."""
@@ -79,13 +76,6 @@ def least_outside(
     Vectors, weights, ``accept`` and the bound are those of :func:`closecall.theory.cover.lightest_cover`. ``best`` is
     the weight outside a known half-space. ``slopes`` (dimensions - 1,) are the slopes of a good classifier, if the last
     entry of each vector is its label; pairs that this classifier orders wrongly raise the bounds.
-
-    Examples
-    --------
-    >>> vectors = np.array([[1.0, 1.0], [-2.0, -2.0], [1.0, 0.0]])
-    >>> weights = np.array([3.0, 2.0, 1.0])
-    >>> least_outside(vectors, weights, best=4.0, time_limit=10, accept=lambda inside: float(weights[~inside].sum()))
-    2.0
     """
     deadline = time.monotonic() + time_limit
     partner = np.full(len(vectors), -1) if slopes is None else matched(vectors, slopes)

@@ -18,11 +18,10 @@ WIDTHS = 1e-6
 def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0.0) -> tuple[Any, Any]:
     """Return the intercept b for which the mass with ``y * (score + b) <= 0``, the misclassified mass, is smallest.
 
-    The sorted scores leave n + 1 positions for the boundary, and a running sum gives the errors at each position. Tied
-    scores cannot be separated. Among equally good positions, the middle of the widest gap between two scores is chosen
-    (the lowest one if several gaps are equally wide). The first and the last position, which give all examples the same
-    label, are chosen only if they are strictly better than the others. The distance of the boundary from the nearest
-    score is then the range of the scores, but at least 1.
+    Tied scores cannot be separated. Among equally good boundaries, the middle of the widest gap between two scores is
+    chosen (the lowest one if several gaps are equally wide). Boundaries that give all examples the same label are
+    chosen only if they are strictly better; their distance from the nearest score is the range of the scores, but at
+    least 1.
 
     Parameters
     ----------
@@ -31,8 +30,8 @@ def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0
     mass : array (samples,) or (problems, samples), optional
         Sample weights; examples with zero mass are ignored.
     resolution : float or array (problems,)
-        Scores whose difference is at most this count as tied. Pass the rounding error of the scores if it matters: the
-        scores of equal rows may differ in the last bits, and an intercept must not separate them.
+        Scores whose difference is at most this count as tied. Pass the rounding error of the scores if equal rows may
+        have scores that differ in the last bits.
 
     Returns
     -------
@@ -42,9 +41,6 @@ def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0
     --------
     >>> best_intercept([-3.0, -1.0, 0.0, 4.0], [-1, -1, 1, 1])
     (0.5, 0.0)
-    >>> intercepts, errors = best_intercept([[1.0, 1.0, 2.0], [3.0, 2.0, 1.0]], [-1, 1, 1])
-    >>> intercepts.tolist(), errors.tolist()
-    ([-1.5, 1.0], [1.0, 1.0])
     """
     scores = np.asarray(scores, dtype=float)
     if scores.ndim not in (1, 2):

@@ -51,8 +51,7 @@ def minimum_errors(
 ) -> ZeroOneOptimum:
     """Return the minimum of the 0-1 loss, the mass with ``y * (w . x + b) <= 0``, over all linear classifiers.
 
-    Classifiers that separate examples by a relative distance below about 1e-9 are not found, because they can hardly be
-    evaluated in floating-point arithmetic.
+    Classifiers that separate examples by a relative distance below about 1e-9 are not found.
 
     Parameters
     ----------
@@ -61,11 +60,10 @@ def minimum_errors(
     mass : array (samples,), optional
         Sample weights.
     method : {"auto", "enumeration", "cones", "milp"}
-        ``enumeration`` takes rows ** features steps and proves its result. ``cones`` is a branch-and-bound search over
-        classifiers, and ``milp`` covers conflicts with HiGHS; both always provide a lower bound. ``cones`` is suited to
-        few features and any number of errors, ``milp`` to many features and few errors. ``auto`` uses ``enumeration``
-        if there are few rows or at most two features, ``cones`` for up to five features, and otherwise ``milp``.
-        Features that are linear combinations of others do not count.
+        ``enumeration`` takes rows ** features steps and proves its result. ``cones`` (branch and bound) is suited to
+        few features and any number of errors, and ``milp``, which covers conflicts with HiGHS, to many features and few
+        errors; both always provide a lower bound. ``auto`` uses ``enumeration`` if there are few rows or at most two
+        features, ``cones`` for up to five features (without linear combinations of others), and otherwise ``milp``.
     time_limit : float
         The time limit of ``cones`` and ``milp`` in seconds, which the last step may exceed. ``enumeration`` has no
         limit.

@@ -25,8 +25,8 @@ class LightningSchedule(Callback or object):  # type: ignore[misc]
         ``(trainer, module) -> schedule``, called when training begins and the number of steps is known:
         ``lambda trainer, module: KDecay(module.loss, trainer.estimated_stepping_batches)``.
     log : str or None
-        The name under which the weight selected in the last batch is logged. The loss at which the selection ended is
-        logged under this name with the suffix ``_threshold``. None logs nothing.
+        The name under which the weight selected in the last batch is logged; the loss at which the selection ended has
+        the suffix ``_threshold``.
     """
 
     def __init__(self, make: Make, *, log: str | None = "k") -> None:

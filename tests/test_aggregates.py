@@ -212,8 +212,7 @@ def test_take_smallest_takes_a_count_for_each_problem() -> None:
 def aggregate_of(name: str, losses: np.ndarray) -> np.ndarray:
     aggregate = get_aggregate(name)
     weights = aggregate.weights(losses, threshold=1.0, k=2, m=1)
-    excess = 0.0 if aggregate.excess is None else aggregate.excess(weights, np.ones(losses.shape[1]))
-    return (weights * losses).sum(axis=1) + excess
+    return (weights * losses).sum(axis=1) + aggregate.above(weights, np.ones(losses.shape[1]))
 
 
 @every_aggregate

@@ -1,8 +1,7 @@
 """Aggregates, which turn individual losses into weights.
 
 Every aggregate is defined by a weight for each example. Its value is ``weights . losses`` (plus a constant for
-``close``, see :func:`closecall.objective.aggregate_value`) and its gradient is computed while these weights are held
-fixed.
+``close``, see :func:`closecall.objective.aggregate_value`), and its gradient is computed with these weights fixed.
 
 Three rules always apply. *Tied examples share*: if several examples tie for the k-th rank, they share the remaining
 mass in proportion to their own masses. *Sample weights are masses*: an example of mass 2 counts as two examples. *The
@@ -30,8 +29,7 @@ Count = int | float | None
 def resolve_count(count: Count, total: float, *, name: str = "k", low: float = 1) -> float:
     """Turn ``k`` into a mass; ``name`` is its name in messages, and ``low`` is the smallest count allowed.
 
-    An int is a number of examples (1 is one example), a float in (0, 1] is a fraction of the total mass, and None means
-    all of it.
+    An int is a number of examples (1 is one example), a float in (0, 1] is a fraction of the mass, and None means all.
 
     Examples
     --------
@@ -108,9 +106,8 @@ def _maximal(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -
 
 
 def _top(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -> Array:
-    # The k-th largest loss is where the cumulative mass from the top reaches k. The group of tied examples ends at
-    # `end`. The unit of mass that ends there belongs to the group, and includes neighbours only if the group's mass is
-    # below 1.
+    # The k-th largest loss is where the cumulative mass from the top reaches k. Its group of tied examples ends at
+    # `end`. The unit of mass that ends there includes neighbours of the group only if the group's mass is below 1.
     largest = take_smallest(-losses, mass, k)
     touched = np.where(largest > 0, losses, np.inf)
     group_floor = touched.min(axis=1, keepdims=True)
@@ -147,8 +144,7 @@ class Aggregate:
     decays : bool
         Whether k decreases during the run, as in Algorithm 1.
     convex : bool
-        Whether the aggregate of a convex loss is convex. If it is, ``weights . losses`` is a lower bound on its value
-        for any losses.
+        Whether the aggregate of a convex loss is convex. If so, ``weights . losses`` bounds its value from below.
     full : bool
         Whether the weights equal the masses, as in `average`, whenever k is the total mass and m is 0.
     sums_to : float, optional

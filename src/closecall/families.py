@@ -1,11 +1,9 @@
 """Families of aggregates, whose members are named with their parameters, such as ``tilted(-2)``.
 
 The weights of a member sum to the total mass, so alpha means the same as for `average`, but a weight may exceed its
-example's mass. If the value differs from ``weights . losses``, ``excess`` is the difference, and the weights are the
-gradient of the value.
+example's mass. The weights are the gradient of the value, which is ``weights . losses`` plus ``excess``.
 
-- ``tilted(t)``: n / t * log(mean(exp(t * loss))). With t > 0, larger losses count more and the aggregate is convex;
-  with t < 0, outliers count less.
+- ``tilted(t)``: n / t * log(mean(exp(t * loss))). With t > 0, it is convex; with t < 0, outliers count less.
 - ``superquantile(level, width)``: the mean of the largest losses (a fraction 1 - level of all losses), smoothed over
   the width. Without smoothing, it is `atk` with the fraction k = 1 - level.
 - ``human(turn, least)``: the largest and the smallest losses count more than those in between.
@@ -75,8 +73,7 @@ def smooth_weights(losses: Array, mass: Array, most: float, width: float) -> Arr
     """Return mass * clip(1 + (losses - level) / width, 0, most), with the level for which the weights sum to the mass.
 
     Among the weights that sum to the mass and are at most ``most`` times the mass, these maximise ``weights . losses``
-    minus ``width / 2 * sum(mass * (weights / mass - 1) ** 2)``. This is the smoothing of the superquantile by Laguel,
-    Malick and Harchaoui.
+    minus ``width / 2 * sum(mass * (weights / mass - 1) ** 2)``: Laguel et al.'s smoothing of the superquantile.
 
     Examples
     --------
@@ -85,8 +82,7 @@ def smooth_weights(losses: Array, mass: Array, most: float, width: float) -> Arr
     """
     mass = np.broadcast_to(mass, losses.shape)
     total = mass.sum(axis=1, keepdims=True)
-    # As the level falls past a point, an example begins to count or reaches its maximum; between points the sum is
-    # linear.
+    # As the level falls past a point, an example begins to count or reaches its maximum; in between the sum is linear.
     points = np.hstack([losses + width, losses - width * (most - 1)])
     order = np.argsort(-points, axis=1)
     points = np.take_along_axis(points, order, axis=1)

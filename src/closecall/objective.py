@@ -63,14 +63,7 @@ class Problem:
 
 
 def check_data(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Array, Array]:
-    """Return ``X`` (dense or CSR), the labels in {-1, +1} and the masses; invalid input raises ``ValueError``.
-
-    Examples
-    --------
-    >>> X, y, mass = check_data([[0.0], [1.0]], [-1, 1])
-    >>> mass.tolist()
-    [1.0, 1.0]
-    """
+    """Return ``X`` (dense or CSR), the labels in {-1, +1} and the masses; invalid input raises ``ValueError``."""
     if sparse.issparse(X):
         X = sparse.csr_matrix(X) if X.format != "csr" else X
         values = X.data
@@ -98,8 +91,7 @@ def check_data(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Array, A
 
 
 def _all_finite(values: Array) -> bool:
-    # If the sum is finite, so is every entry, and no mask of the size of X is needed. If it overflows, every entry is
-    # checked.
+    # If the sum is finite, so is every entry, and no mask of the size of X is needed. If it overflows, all are checked.
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all())
 
@@ -118,8 +110,7 @@ def aggregate_value(
     close-k loss: an example outside the close set costs M if it is misclassified, and nothing otherwise.
 
     Margins and masses are (samples,), and the problem's alpha is ignored. ``constant`` is M, at least the largest loss
-    that can occur for any of the parameters compared (0 by default). ``k`` is a mass that replaces the problem's k, for
-    a step of a decay run.
+    that can occur for any of the parameters compared (0 by default). ``k`` is a mass that replaces the problem's k.
 
     Examples
     --------

@@ -351,7 +351,12 @@ try:
     ResidualMLPClassifier(device="cuda").fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1])
 except ValueError as error:
     print(error)
+try:
+    import closecall.nn
+except ImportError as error:
+    print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("done 286\n")
-    assert "needs PyTorch" in done.stdout
+    assert "needs PyTorch: import ResidualMLPClassifier from closecall.nn" in done.stdout
+    assert 'closecall.nn needs PyTorch: pip install "closecall[torch]"' in done.stdout

@@ -2,8 +2,6 @@
 
 import contextlib
 import math
-import subprocess
-import sys
 from fractions import Fraction
 from typing import Any
 
@@ -219,20 +217,3 @@ def test_what_takes_counts_or_is_unknown_is_refused() -> None:
             nn.Spectrum(name)
     assert repr(nn.Spectrum("human(0.4,0.3)")).startswith("Spectrum('human(0.4,0.3)'")
     assert get_aggregate("human(0.4,0.3)").takes == ()
-
-
-BLOCK_TORCH = """
-import sys
-class Block:
-    def find_spec(self, name, path, target=None):
-        if name.split(".")[0] == "torch":
-            raise ModuleNotFoundError(name)
-sys.meta_path.insert(0, Block())
-import closecall
-import closecall.nn
-"""
-
-
-def test_without_torch_the_extra_is_named() -> None:
-    result = subprocess.run([sys.executable, "-c", BLOCK_TORCH], capture_output=True, text=True, check=False)
-    assert 'ImportError: closecall.nn needs PyTorch: pip install "closecall[torch]"' in result.stderr

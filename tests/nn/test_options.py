@@ -55,15 +55,8 @@ CASES = {
     "ranked_range": [{"k": 0.6, "m": 0.2}, {"k": 7, "m": 2}],
     "trimmed": [{"m": 2}, {"m": 0.3}],
 }
-MADE = {
-    "average": nn.Average,
-    "maximal": nn.Maximal,
-    "top": nn.TopK,
-    "atk": nn.AverageTopK,
-    "close": nn.CloseK,
-    "ranked_range": nn.RankedRange,
-    "trimmed": nn.Trimmed,
-}
+KINDS = nn.Average, nn.Maximal, nn.TopK, nn.AverageTopK, nn.CloseK, nn.RankedRange, nn.Trimmed
+MADE: dict[str, Any] = {each.aggregate: each for each in KINDS}
 
 
 def draw(rng: Any, shape: Any) -> tuple[Any, Any, Any]:

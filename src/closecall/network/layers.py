@@ -94,8 +94,7 @@ def start(shape: Shape, seed: int) -> Parameters:
 def forward(layers: list[Array], seen: Array) -> Array:
     """Return the scores (outputs, samples) of one network, given as the layers that :meth:`Shape.split` returns.
 
-    ``seen`` (features + 1 + 2h, samples) contains the inputs and a row of ones; h1 and h2 are written to the rows below
-    them.
+    ``seen`` (features + 1 + 2h, samples) contains the inputs and a row of ones; h1 and h2 are written below them.
     """
     for layer in layers[:2]:
         units, width = layer.shape

@@ -93,17 +93,18 @@ def aggregate(
     k, m : int, float or None
         Counts of examples, fractions of their total mass, or None, which means all for ``k`` and none for ``m``.
     threshold : float, optional
-        T, the loss on the decision boundary (see :class:`closecall.nn.CloseK`); the close aggregates need T or
-        ``closeness``.
-    closeness, mass, mask : tensors of the losses' shape, optional
+        T, the loss on the decision boundary (:class:`closecall.nn.CloseK`); close aggregates need T or ``closeness``.
+    closeness : tensor of the losses' shape, optional
         The distance of each example from the boundary, used instead of ``abs(losses - threshold)`` for losses without a
-        constant T, such as cross-entropy with more than two classes (:func:`closecall.nn.losses.logit_losses`); sample
-        weights, where an example of mass 2 counts as two examples; and which examples count. Masked examples, such as
-        ignored pixels or padding, are not ranked and may have any loss, even NaN. If all are masked, the value is 0.
+        constant T, such as cross-entropy with more than two classes (:func:`closecall.nn.losses.logit_losses`).
+    mass : tensor of the losses' shape, optional
+        Sample weights: an example of mass 2 counts as two examples.
+    mask : boolean tensor of the losses' shape, optional
+        Which examples count. The others, such as ignored pixels or padding, may have any loss, even NaN. If no example
+        counts, the value is 0.
     dim : int or tuple of int, optional
         The dimensions along which examples are ranked; each position in the other dimensions has its own selection.
-        For example, losses (images, height, width) are selected image by image with ``dim=(1, 2)``. The mean is taken
-        over all selections.
+        For example, losses (images, height, width) are selected image by image with ``dim=(1, 2)``.
     min_loss, min_kept : float; int, float or None
         For ``"atk"``: select the losses above ``min_loss``, but at least ``min_kept`` and at most ``k`` of them.
     temperature : float, optional
@@ -113,8 +114,7 @@ def aggregate(
         gradient (as GradScaler requires), or treat them as masked. An infinite loss that is not selected has no effect.
     reduction : {"mean", "sum", "none"}
         The mean is the sum divided by the total weight: k for ``close`` and ``atk``, n for ``average``, 1 for ``top``.
-        ``"none"`` returns the weighted losses in their original shape; for a group, only those of this process,
-        unscaled.
+        ``"none"`` returns the weighted losses in their original shape, for a group only those of this process.
     group : process group or "world", optional
         The processes whose joint batch is used for the selection (:mod:`closecall.nn.distributed`).
     remaining : tensor (2,), optional

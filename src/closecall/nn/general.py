@@ -84,9 +84,9 @@ def choose(plan: Plan, batch: Batch, weigher: Any = None) -> tuple[Chosen, Ranke
     layout = layout_of(batch.losses.shape, plan.dim)
     rows, strict = rows_of(plan, batch, layout), plan.nonfinite == "raise"
     group = None if plan.group is None else GroupSelector(rows.mass, group=resolve_group(plan.group))
-    # Processes share the rows if dimension 0 (the batch) is ranked.
-    alone = group is None or 0 not in layout.ranked
-    select = Selector(rows.mass, refuse="nan" if strict else "") if alone else group
+    select = Selector(rows.mass, refuse="nan" if strict else "")
+    if group is not None and 0 in layout.ranked:  # dimension 0 is the batch: the processes share its rows
+        select = group
     infinite = strict if group is None else group.check(rows.losses, strict, batch.mask is None)
     if strict and group is None:
         require(~torch.isnan(rows.losses).any(), NOT_FINITE)

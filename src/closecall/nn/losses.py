@@ -122,11 +122,10 @@ def logit_losses(
     gamma : float, optional
         The exponent of the focal loss, 2 by default.
     alpha : float, optional
-        With one logit, the focal loss's factor for positives; the factor for negatives is 1 - alpha. With a logit for
-        each class, use ``weight``.
+        With one logit, the focal loss's factor for positives; 1 - alpha is the factor for negatives.
     q : float, optional
-        The exponent of the generalised cross-entropy, 0.7 by default: near 0, the loss approaches the log loss; at 1,
-        it is the probability of an error.
+        The exponent of the generalised cross-entropy, 0.7 by default: near 0, it approaches the log loss; at 1, it is
+        the probability of an error.
 
     Examples
     --------

@@ -24,9 +24,8 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
     loss : str
         A name in the table of :func:`closecall.nn.losses.logit_losses`.
     ignore_index : int, optional
-        Targets with this value are neither ranked nor counted, and their logits may have any value, even NaN. If all
-        targets are ignored, the loss and the gradient are 0. As in torch, a negative value has no effect on targets
-        that are probabilities.
+        Targets with this value do not count, and their logits may have any value, even NaN. If all targets are ignored,
+        the loss and the gradient are 0. As in torch, a negative value has no effect on targets that are probabilities.
     weight, pos_weight, label_smoothing, gamma, alpha, q
         The same as in :func:`closecall.nn.losses.logit_losses`. As in torch's cross-entropy, the mean is the sum of the
         losses divided by the sum of the weights of the selected targets, or by their number if they are class

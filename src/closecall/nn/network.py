@@ -43,8 +43,7 @@ def train_grid(
 ) -> NetworkGrid:
     """Train one network for each problem, as :func:`closecall.network.train_grid` does, on a torch device.
 
-    The ``options`` are the same. With ``validation``, a block stops when none of its networks has improved for
-    ``patience`` steps.
+    The ``options`` are the same. Early stopping ends a block when all of its networks have stopped improving.
 
     Examples
     --------

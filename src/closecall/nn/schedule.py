@@ -149,8 +149,6 @@ class KDecay(CountSchedule):
 
     In the first third of the steps, all examples are selected; in the second, k falls linearly; then it is constant.
 
-    ``total_steps`` is E, the number of steps in the run.
-
     Examples
     --------
     >>> from closecall.nn import CloseK

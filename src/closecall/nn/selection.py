@@ -1,11 +1,10 @@
 """Selection of the smallest keys, with the same weights as in the NumPy core.
 
 A selection is a *cut*: the k-th smallest key, the mass below it and the mass tied with it. The cut is a single
-operator, so on the CPU it uses NumPy's partition and checks for NaN even under ``torch.compile`` and ``vmap``:
-``np.partition`` is many times faster than torch's sort, topk and kthvalue, and at the usual batch sizes, where the
-number of calls dominates the cost, a NumPy call is cheaper than a torch call. A selection over several processes finds
-the cut differently but otherwise uses the same code. On an accelerator, the code never reads the values of a tensor, so
-nothing waits for the device.
+operator, so on the CPU it uses NumPy's partition and checks for NaN even under ``torch.compile`` and ``vmap``.
+``np.partition`` is many times faster than torch's sort, topk and kthvalue. At the usual batch sizes, the number of
+calls dominates the cost, and a NumPy call is cheaper than a torch call. Over several processes, only the cut is found
+differently. On an accelerator, the code never reads the values of a tensor, so nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -193,8 +192,7 @@ def _weighted_edges(keys: Array, mass: Array, wanted: Array) -> Array:
 class Selector:
     """A selector of the smallest keys of each row, with masses (rows, samples); None means that each mass is 1.
 
-    ``refuse`` determines which keys raise an error: ``"nonfinite"``, ``"nan"`` or none (``""``). A NaN is never
-    selected.
+    ``refuse`` states which keys raise an error: ``"nonfinite"``, ``"nan"`` or none (``""``). No NaN is ever selected.
     """
 
     mass: Tensor | None

@@ -8,8 +8,7 @@ gradient is the vector of weights
 
 and its value exceeds ``w . l`` by the entropy term, so value and gradient are consistent. As the temperature falls, the
 value tends to that of the hard aggregate; the difference is at most ``n * log(2) * temperature``. Ranges and trimmed
-losses are differences of such maxima. Close calls have the weights ``sigmoid((nu - closeness) / temperature)``, held
-fixed as in the hard case.
+losses are differences of such maxima. Close calls have the fixed weights ``sigmoid((nu - closeness) / temperature)``.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ class Chosen(NamedTuple):
     """Weights (rows, samples).
 
     If the weights are the gradient of a smooth value, ``offset`` (rows, 1) is the amount by which the value exceeds
-    ``weights . losses`` on this process, and ``value`` maps losses (rows, samples) to the value, if such a function is
-    known.
+    ``weights . losses`` on this process, and ``value``, if known, maps losses (rows, samples) to the value.
     """
 
     weights: Tensor

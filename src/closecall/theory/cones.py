@@ -13,8 +13,7 @@ misclassifies less than the target. The target rises from half the errors of the
 number, so a proven bound is always available; the last pass takes most of the time.
 
 Pairs of undecided examples raise the bound: if no theta of the cone is right on both examples, one of them counts as an
-error (:func:`matched` chooses the pairs). On the data sets of docs/results/beyond-exact.md, they halve the number of
-cones.
+error (:func:`matched` chooses the pairs). On the data sets of docs/results/beyond-exact.md, they halve the cones.
 
 A cone is split on a long edge whose ends disagree about a large undecided mass, at the mean position where the sign
 changes. If only the mass were considered, a few edges might be split forever while the others stay long.
@@ -103,11 +102,6 @@ def matched(vectors: Array, slopes: Array) -> Array:
 
     The number of pairs is the largest possible and equals the number of errors with the best threshold. Pairs with
     larger differences in score are preferred, because other slopes are likely to order them wrongly too.
-
-    Examples
-    --------
-    >>> matched(np.array([[3.0, 1.0], [5.0, 1.0], [-4.0, -1.0], [-1.0, -1.0]]), np.array([1.0])).tolist()
-    [2, -1, 0, -1]
     """
     labels = np.sign(vectors[:, -1])
     plus, minus = np.flatnonzero(labels > 0), np.flatnonzero(labels < 0)

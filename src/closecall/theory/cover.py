@@ -65,8 +65,7 @@ def lightest_cover(vectors: Array, weights: Array, *, time_limit: float, accept:
     bound, attained = 0.0, np.inf
 
     def give_up(alive: Array) -> Array | None:
-        # Remove one example of each conflict, the one with the most conflicts relative to its weight, until no conflict
-        # is left or time runs out.
+        # Remove the example of a conflict with the most conflicts for its weight, until no conflict or no time is left.
         while time.monotonic() < deadline:
             rows = np.flatnonzero(alive)
             found = find_conflict(vectors[rows], rng.random(rows.size))

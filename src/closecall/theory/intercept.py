@@ -10,8 +10,7 @@ from closecall._names import Array
 from closecall.aggregates import check_mass
 from closecall.objective import check_data
 
-#: Gaps whose widths differ by less than this share count as equal: in tables with few distinct values, many widths
-#: differ only by rounding.
+#: Gaps whose widths differ by less than this share count as equal: with few distinct values, many differ by rounding.
 WIDTHS = 1e-6
 
 
@@ -20,8 +19,7 @@ def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0
 
     Tied scores cannot be separated. Among equally good boundaries, the middle of the widest gap between two scores is
     chosen (the lowest one if several gaps are equally wide). Boundaries that give all examples the same label are
-    chosen only if they are strictly better; their distance from the nearest score is the range of the scores, but at
-    least 1.
+    chosen only if they are strictly better; they are at least 1 and the range of the scores away from all scores.
 
     Parameters
     ----------

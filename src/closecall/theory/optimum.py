@@ -33,9 +33,8 @@ CONES_LIMIT = 5
 class ZeroOneOptimum:
     """The smallest mass that a linear classifier can misclassify, or bounds on it.
 
-    ``errors`` is the mass that the returned classifier, with ``coef`` (features,) and ``intercept``, misclassifies. No
-    linear classifier misclassifies less than ``lower_bound``; ``proven`` states whether the two are equal. ``method``
-    is the method used.
+    ``errors`` is the mass that the classifier found with ``method`` misclassifies; ``coef`` is (features,). No linear
+    classifier misclassifies less than ``lower_bound``; ``proven`` states whether the two are equal.
     """
 
     errors: float
@@ -65,8 +64,7 @@ def minimum_errors(
         errors; both always provide a lower bound. ``auto`` uses ``enumeration`` if there are few rows or at most two
         features, ``cones`` for up to five features (without linear combinations of others), and otherwise ``milp``.
     time_limit : float
-        The time limit of ``cones`` and ``milp`` in seconds, which the last step may exceed. ``enumeration`` has no
-        limit.
+        The time limit of ``cones`` and ``milp`` in seconds, which the last step may exceed.
     start : array (features,), optional
         The slopes of a classifier to start from, such as the ``coef_`` of a close-k model. A good start saves time.
 
@@ -204,12 +202,10 @@ def _split_cones(search: _ZeroOneSearch, time_limit: float) -> float:
     )
 
 
-def _cover(search: _ZeroOneSearch, time_limit: float) -> float:
-    return lightest_cover(search.vectors, search.weights, time_limit=time_limit, accept=search.accept)
-
-
 _METHODS: dict[str, Callable[[_ZeroOneSearch, float], float]] = {
     "enumeration": _enumerate,
     "cones": _split_cones,
-    "milp": _cover,
+    "milp": lambda search, limit: lightest_cover(
+        search.vectors, search.weights, time_limit=limit, accept=search.accept
+    ),
 }

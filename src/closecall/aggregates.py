@@ -144,7 +144,7 @@ class Aggregate:
     decays : bool
         Whether k decreases during the run, as in Algorithm 1.
     convex : bool
-        Whether the aggregate of a convex loss is convex. If so, ``weights . losses`` bounds its value from below.
+        Whether the aggregate of a convex loss is convex. If so, ``weights . losses`` is a lower bound for any losses.
     full : bool
         Whether the weights equal the masses, as in `average`, whenever k is the total mass and m is 0.
     sums_to : float, optional

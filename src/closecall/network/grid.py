@@ -185,10 +185,10 @@ class KernelTrainer:
             if step < first:
                 continue
             right = margins_of(scores_of(Parameters(self.shape, weights[None]), self.held.rows)[0], self.held)[0] > 0
-            found = float(right.sum() if self.held.mass is None else self.held.mass[right].sum())
-            stale = 0 if found > best else stale + 1
-            if found > best:
-                best, kept[:] = found, weights
+            correct = float(right.sum() if self.held.mass is None else self.held.mass[right].sum())
+            stale = 0 if correct > best else stale + 1
+            if correct > best:
+                best, kept[:] = correct, weights
             if stale >= self.patience:
                 break
         weights[:] = kept

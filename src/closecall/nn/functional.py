@@ -104,7 +104,7 @@ def aggregate(
         counts, the value is 0.
     dim : int or tuple of int, optional
         The dimensions along which examples are ranked; each position in the other dimensions has its own selection.
-        For example, losses (images, height, width) are selected image by image with ``dim=(1, 2)``.
+        For example, ``dim=(1, 2)`` selects image by image from losses (images, height, width). The mean is over all.
     min_loss, min_kept : float; int, float or None
         For ``"atk"``: select the losses above ``min_loss``, but at least ``min_kept`` and at most ``k`` of them.
     temperature : float, optional
@@ -114,7 +114,7 @@ def aggregate(
         gradient (as GradScaler requires), or treat them as masked. An infinite loss that is not selected has no effect.
     reduction : {"mean", "sum", "none"}
         The mean is the sum divided by the total weight: k for ``close`` and ``atk``, n for ``average``, 1 for ``top``.
-        ``"none"`` returns the weighted losses in their original shape, for a group only those of this process.
+        ``"none"`` returns the weighted losses in their shape; for a group, only those of this process, unscaled.
     group : process group or "world", optional
         The processes whose joint batch is used for the selection (:mod:`closecall.nn.distributed`).
     remaining : tensor (2,), optional

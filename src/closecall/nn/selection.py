@@ -130,10 +130,8 @@ def almost(samples: Any, epsilon: float = 2.0**-52) -> Any:
     return 1 - 4 * samples * epsilon
 
 
-def take_row(keys: Array, wanted: float, mass: Array | None = None, total: float | None = None) -> Taken:
-    """Select the smallest keys (samples,) up to the mass ``wanted``; tied keys share the remainder."""
-    if total is None:
-        total = keys.size if mass is None else float(mass.sum(dtype=float))
+def take_row(keys: Array, wanted: float, mass: Array | None, total: float) -> Taken:
+    """Select the smallest keys (samples,) up to the mass ``wanted`` of the total; tied keys share the remainder."""
     if wanted >= total * almost(keys.size):
         whole = np.ones_like(keys) if mass is None else mass.astype(keys.dtype)
         real = keys if mass is None else keys[mass > 0]

@@ -13,7 +13,7 @@ misclassifies less than the target. The target rises from half the errors of the
 number, so a proven bound is always available; the last pass takes most of the time.
 
 Pairs of undecided examples raise the bound: if no theta of the cone is right on both examples, one of them counts as an
-error (:func:`matched` chooses the pairs). On the data sets of docs/results/beyond-exact.md, they halve the cones.
+error. :func:`matched` chooses the pairs. On the data of docs/results/beyond-exact.md, they halve the number of cones.
 
 A cone is split on a long edge whose ends disagree about a large undecided mass, at the mean position where the sign
 changes. If only the mass were considered, a few edges might be split forever while the others stay long.

@@ -19,7 +19,7 @@ def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0
 
     Tied scores cannot be separated. Among equally good boundaries, the middle of the widest gap between two scores is
     chosen (the lowest one if several gaps are equally wide). Boundaries that give all examples the same label are
-    chosen only if they are strictly better; they are at least 1 and the range of the scores away from all scores.
+    chosen only if they are strictly better; their distance from the scores is the scores' range, but at least 1.
 
     Parameters
     ----------

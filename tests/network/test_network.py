@@ -40,7 +40,7 @@ def blobs(samples: int = 40, classes: int = 2, features: int = 3, seed: int = 0)
 
 @pytest.fixture(params=["numpy", "torch"])
 def either(request: pytest.FixtureRequest) -> Any:
-    """Both implementations of the grid obey the laws."""
+    """Return both implementations of the grid, which must have the same properties."""
     if request.param == "numpy":
         return train_grid
     pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
@@ -312,7 +312,7 @@ def test_scores_go_through_rows_in_blocks(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_network_cell_says_its_rate() -> None:
-    """Steps and rate were chosen together: cells computed with them have new keys."""
+    """Cells computed with the new numbers of steps and learning rate have new keys."""
     from reproduction.protocol.plan import NETWORK_STEPS, TARGETS, RunOptions, Size, cells_for
     from reproduction.run.jobs import Job, from_json
 
@@ -321,7 +321,7 @@ def test_a_network_cell_says_its_rate() -> None:
     found = {task.cell.model: task.cell for task in cells_for(TARGETS["table3"], [size], both)}
     assert (found["network"].max_iter, found["network"].recipe) == (NETWORK_STEPS, 2)
     assert found["linear"].recipe == 1
-    before = RunOptions(1, NETWORK_STEPS, ("sound",), ("network",))  # as a store of before has it
+    before = RunOptions(1, NETWORK_STEPS, ("sound",), ("network",))  # as in an older store
     (old,) = cells_for(TARGETS["table3"], [size], before)
     assert (old.cell.max_iter, old.cell.recipe) == (NETWORK_STEPS, 1)
     jobs = [Job(TARGETS["table3"], ("fan8",), options, (size,), ()) for options in (before, replace(before, recipe=2))]

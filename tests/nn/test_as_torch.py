@@ -1,4 +1,4 @@
-"""Losses on logits against torch's own, as users of torch write them, and the names of losses."""
+"""Losses on logits against those of torch, and the names of losses."""
 
 import itertools
 import math
@@ -60,7 +60,7 @@ def test_binary_means_are_those_of_torch(soft: bool, weighted: bool) -> None:
     ours = nn.AverageLoss("binary_cross_entropy", pos_weight=pos_weight)
     theirs = torch.nn.BCEWithLogitsLoss(pos_weight=pos_weight)
     same(ours, theirs, logits, chances)
-    if not soft:  # weights of the two classes: as cross-entropy has them, of a logit of zero and this one
+    if not soft:  # class weights have the same effect as in cross-entropy with the logits 0 and this one
         options, signs = {"weight": torch.tensor([0.3, 2.0]).double(), "label_smoothing": 0.2}, chances[:, 0].long()
         for name in ("log_loss", "logistic", "binary_cross_entropy"):
             same(
@@ -74,7 +74,7 @@ def test_binary_means_are_those_of_torch(soft: bool, weighted: bool) -> None:
 @pytest.mark.parametrize("memory", [False, True])
 def test_the_weighted_mean_of_the_chosen_is_torchs_mean_of_them(memory: bool) -> None:
     logits, targets = batch(1)
-    # A memory of the batch itself expects exactly what is chosen.
+    # If the memory contains exactly the batch, the expected weight is the selected weight.
     options = {"memory": "global", "data_size": 40} if memory else {}
     closest = nn.logit_losses("cross_entropy", logits, targets).closeness.argsort()[:10]
     ours = nn.CloseKLoss(k=10, weight=WEIGHT, **options).double()
@@ -92,7 +92,7 @@ def test_every_loss_of_classes_divides_by_the_weights(name: str) -> None:
     losses = nn.logit_losses(name, logits, targets).losses
     expected = (losses * WEIGHT[targets]).sum() / WEIGHT[targets].sum().double()
     torch.testing.assert_close(nn.AverageLoss(name, weight=WEIGHT)(logits, targets), expected)
-    ones = nn.AverageLoss(name, weight=torch.full((CLASSES,), 7.0))(logits, targets)  # their unit does not matter
+    ones = nn.AverageLoss(name, weight=torch.full((CLASSES,), 7.0))(logits, targets)  # a common factor has no effect
     torch.testing.assert_close(ones, losses.mean())
 
 
@@ -153,7 +153,7 @@ def test_a_class_of_two_is_not_ignored(loss: str, ignored: int) -> None:
     given = targets if loss != "binary_cross_entropy" else targets.clamp(min=0)
     with pytest.raises(ValueError, match=f"ignore_index={ignored} may be one of the two classes.*mask="):
         nn.AverageLoss(loss, ignore_index=ignored)(logits, given)
-    # What is meant by it: a mask, under which targets may be anything, or another number; with classes any number.
+    # Use a mask instead, under which targets may have any value, or another number. With classes, any number works.
     kept = torch.arange(6) != 2
     expected = nn.AverageLoss(loss)(logits[kept], given[kept])
     spoilt = given.where(kept, -7)
@@ -226,7 +226,7 @@ def test_old_names_mean_what_they_meant_and_say_what_to_write(old: str, new: str
         value = nn.CloseKLoss(old, k=0.4)(logits, targets)
     assert value == nn.CloseKLoss(new, k=0.4)(logits, targets)
     assert value != nn.CloseKLoss(softmax, k=0.4)(logits, targets)
-    for name in {old, softmax} - {"cross_entropy", "softmax_focal", "generalized_ce"}:  # one logit as ever
+    for name in {old, softmax} - {"cross_entropy", "softmax_focal", "generalized_ce"}:  # unchanged for one logit
         one = nn.logit_losses(name, logits[:, 0], targets > 1)
         margin = torch.where(targets > 1, logits[:, 0], -logits[:, 0])
         torch.testing.assert_close(one.losses, torch.from_numpy(get_loss(name).value(margin.numpy())))
@@ -336,7 +336,7 @@ def test_smooth_losses_have_second_derivatives(name: str, dim: int | None) -> No
     losses.requires_grad_()
     for given in ({}, {"mass": mass, "mask": mask}):
         assert torch.autograd.gradgradcheck(lambda leaf, given=given: reducer(leaf, **given), losses)
-    if dim is None:  # in every order of modes
+    if dim is None:  # in forward and reverse mode, in every order
         expected = torch.autograd.functional.hessian(reducer, losses.detach())
         assert expected.abs().max() > 1e-3
         for outer in (torch.func.jacfwd, torch.func.jacrev):
@@ -350,12 +350,12 @@ def test_a_smooth_loss_shows_what_is_not_finite(name: str, bad: float) -> None:
     losses = torch.tensor([0.5, bad, 1.0], requires_grad=True)
     value = SMOOTH[name](nonfinite="propagate")(losses)
     value.backward()
-    if name == "tilted down" and bad == math.inf:  # an outlier of no weight
+    if name == "tilted down" and bad == math.inf:  # the outlier has no weight
         expected = SMOOTH[name](reduction="sum")(torch.tensor([0.5, 1.0])) / 2 + math.log(1.5) / 2
         assert value.item() == pytest.approx(expected.item(), rel=1e-6)
     else:
         assert not math.isfinite(value.item())
-        # There must be no gradient to step along: GradScaler looks at gradients.
+        # GradScaler skips a step if a gradient is not finite.
         assert torch.isnan(losses.grad).all() if math.isnan(bad) else not torch.isfinite(losses.grad).all()
 
 

@@ -85,11 +85,11 @@ def option(name: str, world: int, rank: int | None = None, group: Any = None) ->
         shape = (sum(parts), 6)
         inputs = torch.randn(*shape, 5, generator=generator, dtype=dtype)
         targets, mask = torch.randint(5, shape, generator=generator), torch.rand(shape, generator=generator) < 0.8
-        mask[: parts[0]] &= step != 4  # nothing counts on the first process,
-        mask &= step != 5  # and then nowhere
+        mask[: parts[0]] &= step != 4  # no example counts on the first process
+        mask &= step != 5  # or on any process
         weight = torch.linspace(0.5, 1.5, 5, dtype=dtype, requires_grad=True)
-        # Losses are computed once, of the joined batch, and divided: those of a slice may differ in the last bit, which
-        # is enough to change the order of equal ones. Logits, whose losses the module computes, have no equal ones.
+        # Losses are computed once for the joint batch and then divided: losses of a slice may differ in the last bit,
+        # which would break ties. There are no ties among logits, whose losses the module computes.
         if "logits" in name:
             given = (inputs * weight).movedim(-1, 1), targets.where(mask, 9)
         else:
@@ -121,7 +121,7 @@ def sizes(world: int, step: int) -> list[int]:
 
 
 def work(rank: int, folder: str) -> None:
-    """Run all options among two and three processes, and errors, as one of three processes."""
+    """Run all options and errors in groups of two and three processes, as one of three processes."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=3)
     found: dict[str, Any] = {}
@@ -176,7 +176,7 @@ def test_what_is_wrong_on_one_process_raises_on_all(found: list[dict[str, Any]])
 
 
 def test_every_process_remembers_the_last_examples_of_all(found: list[dict[str, Any]]) -> None:
-    # One, two and three examples a step, in the order of the processes; so one of them may save for all.
+    # The processes have one, two and three examples in each step; their memories are equal, so any one may save it.
     for each in found:
         assert sorted(each["memory"]) == [121, 122, 200, 210, 211, 220, 221, 222]
 

@@ -64,7 +64,7 @@ def test_values_and_gradients_are_those_of_the_core(name: str, batch: Any) -> No
     weights = None if mass is None else torch.tensor(mass)
     try:
         expected = core.weights(losses, threshold=THRESHOLD, mass=mass, **counts)
-    except ValueError as error:  # m leaves no examples: the same message here, unless it is the batch that is too small
+    except ValueError as error:  # m leaves no examples: the same message, unless only this batch is too small
         small = isinstance(counts["m"], int) and not isinstance(counts["k"], int)
         with contextlib.nullcontext() if small else pytest.raises(ValueError, match=str(error)[:12]):
             assert functional.aggregate(name, leaf, threshold=THRESHOLD, mass=weights, **counts).item() == 0
@@ -130,7 +130,7 @@ def test_bad_input_is_explained() -> None:
     for call, message in BAD:
         with pytest.raises((ValueError, TypeError), match=message):
             call()
-    assert functional.close_k(torch.tensor([1.0, math.inf]), 1, 1.0).item() == 1.0  # it is not taken
+    assert functional.close_k(torch.tensor([1.0, math.inf]), 1, 1.0).item() == 1.0  # the infinite loss is not selected
 
 
 @pytest.mark.parametrize("name", AGGREGATES)
@@ -166,7 +166,7 @@ def test_individual_losses_are_those_of_the_core(name: str) -> None:
     np.testing.assert_allclose(values.detach(), LOSSES[name].value(points.detach().numpy()), rtol=1e-12)
     (slopes,) = torch.autograd.grad(values.sum(), points)
     slow = LOSSES[name].slope(points.detach().numpy())
-    np.testing.assert_allclose(slopes, slow, rtol=1e-10, atol=1e-16)  # of a saturated sigmoid no digit is left
+    np.testing.assert_allclose(slopes, slow, rtol=1e-10, atol=1e-16)  # a saturated sigmoid has no correct digits
 
 
 def test_margins_are_positive_where_the_prediction_is_right() -> None:

@@ -159,7 +159,7 @@ def test_hugging_face(tmp_path: Path) -> None:
     second = trainer()
     second.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{STEPS // 2}"))
     check(second.model)
-    third = trainer(eval_strategy="steps", eval_steps=1)  # looking at validation data changes nothing
+    third = trainer(eval_strategy="steps", eval_steps=1)  # validation data must have no effect
     third.train()
     check(third.model)
     memory = third.compute_loss_func.loss.reducer.memory

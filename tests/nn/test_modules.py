@@ -14,7 +14,7 @@ from closecall import nn  # noqa: E402
 from closecall.nn import functional  # noqa: E402
 
 LOG2 = math.log(2)
-#: One of each kind; tests of other files ask for them here.
+#: One reducer of each kind; other test files use them too.
 REDUCERS = {
     "average": nn.Average(),
     "maximal": nn.Maximal(),
@@ -185,7 +185,7 @@ def test_memory_of_one_epoch_is_the_full_batch_selection() -> None:
                 value = reducer(batch)
                 total += epoch * value.item() / 6
         assert torch.equal(torch.cat([reducer.weights(batch) for batch in losses.split(16)]) > 0, full > 0)
-        # The mean over an epoch's batches is the full batch's mean: each divides by the weight to be expected.
+        # The mean over the batches of an epoch is the mean of the full batch: each divides by the expected weight.
         assert total == pytest.approx((full * losses).sum().item() / 24, rel=1e-9)
 
 

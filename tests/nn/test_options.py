@@ -140,7 +140,7 @@ def test_losses_that_are_not_finite(name: str) -> None:
         taken = slow_weights(name, losses, mass, None, None, **options)[~finite].sum() > 0 if number % 2 == 0 else True
         assert math.isfinite(shown.item()) != bool(taken)
         if number % 2 and name != "average":
-            assert torch.isnan(gradient).all()  # GradScaler looks at gradients
+            assert torch.isnan(gradient).all()  # GradScaler checks the gradients
         if taken:
             with pytest.raises(ValueError, match="NaN or infinite"):
                 MADE[name](**options)(leaf, **given)
@@ -223,7 +223,7 @@ ALL = {
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_no_value_is_read_on_an_accelerator(name: str, weighted: bool) -> None:
-    # Tensors of the meta device have no values: reading one, or deciding by one, raises.
+    # Tensors of the meta device have no values: reading a value, or branching on it, raises an error.
     losses = torch.empty(4, 9, device="meta", requires_grad=True)
     options = {"mass": torch.empty(4, 9, device="meta")} if weighted else {}
     value = ALL[name].to("meta")(losses, mask=torch.empty(4, 9, dtype=torch.bool, device="meta"), **options)

@@ -1,4 +1,4 @@
-"""Former surprises for users of the reducers: each of these was once wrong or an error."""
+"""Behaviour of the reducers that once surprised users, because it was wrong or an error."""
 
 import math
 import subprocess
@@ -133,10 +133,10 @@ def test_a_checkpoint_of_the_model_is_enough_to_resume_a_schedule() -> None:
     losses = torch.rand(30, generator=seeded())
     weights = [each["loss"].reducer.weights(losses, closeness=losses).tolist() for each in (model, second)]
     assert weights[0] == weights[1]
-    late = nn.CloseKLoss("logistic", k=3)  # the schedule comes after the state
+    late = nn.CloseKLoss("logistic", k=3)  # the schedule is attached after the state is loaded
     late.load_state_dict({name.removeprefix("loss."): each for name, each in checkpoint.items() if "loss" in name})
     assert nn.KDecay(late, 12).k_at(30) == schedule.k_at(30)
-    old = {name: value for name, value in checkpoint.items() if "step" not in name}  # of a version that had no step
+    old = {name: value for name, value in checkpoint.items() if "step" not in name}  # saved without steps
     second.load_state_dict(old)
 
 

@@ -181,7 +181,7 @@ def test_twice_the_threshold_is_enough(loss):
                 needed += not (holds or fine.all())
     assert checked > 300
     assert exceeding > 200
-    assert needed > 0  # far below 2T the statement fails: the test can tell
+    assert needed > 0  # far below 2T, the statement fails, and the test detects this
 
 
 @pytest.mark.parametrize(("middle", "combined"), [(-0.5, 0), (-5.0, 10)])

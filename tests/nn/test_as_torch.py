@@ -355,8 +355,14 @@ def test_a_smooth_loss_shows_what_is_not_finite(name: str, bad: float) -> None:
         assert value.item() == pytest.approx(expected.item(), rel=1e-6)
     else:
         assert not math.isfinite(value.item())
-        # GradScaler skips a step if a gradient is not finite.
-        assert torch.isnan(losses.grad).all() if math.isnan(bad) else not torch.isfinite(losses.grad).all()
+        assert not torch.isfinite(losses.grad).all()
+
+
+def test_a_tilted_loss_of_nan_has_no_finite_gradient() -> None:
+    for t in (0.0, 1.0, -1.0):  # for t = 0, the value is linear, and its gradient does not depend on the losses
+        losses = torch.tensor([0.5, math.nan, 1.0], requires_grad=True)
+        nn.Tilted(t, nonfinite="propagate")(losses).backward()
+        assert torch.isnan(losses.grad).all()
 
 
 @pytest.mark.parametrize("name", ["superquantile(0.6,0.2)", "tilted(1.5)"])

@@ -175,6 +175,8 @@ def test_margins_are_positive_where_the_prediction_is_right() -> None:
     assert torch.equal(margins(maps, targets) > 0, maps.argmax(dim=1) == targets)
     for labels in (torch.tensor([1, 0, 0]), torch.tensor([1.0, -1.0, -1.0])):
         assert margins(torch.tensor([[0.5], [-2.0], [3.0]]), labels).tolist() == [0.5, 2.0, -3.0]
+    for shape in ((2, 1, 3, 3), (2, 3, 3, 1)):  # a single logit may have a dimension of its own
+        assert torch.equal(margins(maps[:, 0].reshape(shape), targets > 1), margins(maps[:, 0], targets > 1))
 
 
 def test_two_classes_are_the_binary_case() -> None:

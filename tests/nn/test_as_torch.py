@@ -190,14 +190,6 @@ def test_one_channel_of_logits_for_a_map_of_targets(loss: str, masked: bool) -> 
 # --- names
 
 
-@pytest.mark.parametrize("made", [nn.AverageLoss, nn.CloseKLoss, nn.AverageTopKLoss, nn.TrimmedLoss])
-def test_by_default_classes_have_cross_entropy_and_one_logit_its_binary_form(made: Any) -> None:
-    (logits, targets), signs = batch(0), batch(0)[1] > 1
-    same(made(), cross_entropy, logits, targets)
-    same(made(), binary_cross_entropy_with_logits, logits[:, 0], signs.double())
-    assert "loss='log_loss'" in repr(made())
-
-
 def top_two(logits: Any, targets: Any) -> Any:
     others = logits.masked_fill(torch.nn.functional.one_hot(targets, CLASSES).bool(), -math.inf)
     return logits[torch.arange(len(logits)), targets] - others.amax(dim=1)

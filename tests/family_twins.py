@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from operator import le, lt
 
-#: Members of every family that the laws and the solvers are asked about.
+#: Members of every family, for tests of the laws and of the solvers.
 MEMBERS = ["tilted(1.5)", "tilted(-2)", "superquantile(0.75,0.5)", "human(0.4,0.3)"]
 
 

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 from hypothesis import given, strategies as st
 
-from closecall.schedules import constant, decay, first_final_step, last_convex_step
+from closecall.schedules import decay, first_final_step, last_convex_step
 
 RUNS = range(1, 61)
 SIZES = range(1, 41)
@@ -61,16 +61,6 @@ def test_the_parts_begin_and_end_where_they_say() -> None:
         ks = run(0.5, 1000.0, steps)
         assert last_convex_step(steps) == sum(k == 1000 for k in ks)
         assert steps - first_final_step(steps) + 1 == sum(k == 0.5 for k in ks)
-
-
-def test_thousand_steps() -> None:
-    k_at = decay(10, 554, 1000)
-    assert [k_at(step) for step in (1, 333, 334, 500, 666, 667, 1000)] == [554, 554, 553, 282, 11, 10, 10]
-
-
-def test_k_star_of_n_stays_there_and_constant_is_constant() -> None:
-    assert run(7, 7, 10) == [7] * 10
-    assert [constant(2.5)(step) for step in (1, 10, 1000)] == [2.5] * 3
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 """Aggregates, which turn individual losses into weights.
 
 Every aggregate is defined by a weight for each example. Its value is ``weights . losses`` (plus a constant for
-``close``, see :func:`closecall.objective.aggregate_value`) and its gradient is computed while these weights are held
-fixed.
+``close``, see :func:`closecall.objective.aggregate_value`), and its gradient is computed with these weights fixed.
 
 Three rules always apply. *Tied examples share*: if several examples tie for the k-th rank, they share the remaining
 mass in proportion to their own masses. *Sample weights are masses*: an example of mass 2 counts as two examples. *The
@@ -30,8 +29,7 @@ Count = int | float | None
 def resolve_count(count: Count, total: float, *, name: str = "k", low: float = 1) -> float:
     """Turn ``k`` into a mass; ``name`` is its name in messages, and ``low`` is the smallest count allowed.
 
-    An int is a number of examples (1 is one example), a float in (0, 1] is a fraction of the total mass, and None means
-    all of it.
+    An int is a number of examples (1 is one example), a float in (0, 1] is a fraction of the mass, and None means all.
 
     Examples
     --------
@@ -72,17 +70,8 @@ def warn_of_one(aggregate: str, *counts: Count, depth: int = 3) -> None:
 def take_smallest(keys: Array, mass: Array, k: Array | float) -> Array:
     """Return weights that select the mass ``k`` with the smallest keys; tied examples share the remaining mass.
 
-    Parameters
-    ----------
-    keys : array (problems, samples)
-    mass : array (samples,) or (problems, samples)
-    k : float or array (problems,)
-        The mass to select, at most the total mass.
-
-    Returns
-    -------
-    weights : array (problems, samples)
-        Each weight lies between 0 and the example's mass; the weights of each problem sum to ``k``.
+    Keys are (problems, samples), masses (samples,) or (problems, samples), and ``k`` is a float or (problems,). Each
+    weight (problems, samples) lies between 0 and the example's mass; the weights of each problem sum to ``k``.
 
     Examples
     --------
@@ -117,9 +106,8 @@ def _maximal(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -
 
 
 def _top(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -> Array:
-    # The k-th largest loss is where the cumulative mass from the top reaches k. The group of tied examples ends at
-    # `end`. The unit of mass that ends there belongs to the group, and includes neighbours only if the group's mass is
-    # below 1.
+    # The k-th largest loss is where the cumulative mass from the top reaches k. Its group of tied examples ends at
+    # `end`. The unit of mass that ends there includes neighbours of the group only if the group's mass is below 1.
     largest = take_smallest(-losses, mass, k)
     touched = np.where(largest > 0, losses, np.inf)
     group_floor = touched.min(axis=1, keepdims=True)
@@ -149,7 +137,6 @@ class Aggregate:
 
     Parameters
     ----------
-    name : str
     weigh : callable
         ``(losses, mass, threshold, k, m) -> weights``, where ``k`` and ``m`` have already been converted to masses.
     takes : tuple of str
@@ -157,8 +144,7 @@ class Aggregate:
     decays : bool
         Whether k decreases during the run, as in Algorithm 1.
     convex : bool
-        Whether the aggregate of a convex loss is convex. If it is, ``weights . losses`` is a lower bound on its value
-        for any losses.
+        Whether the aggregate of a convex loss is convex. If so, ``weights . losses`` is a lower bound for any losses.
     full : bool
         Whether the weights equal the masses, as in `average`, whenever k is the total mass and m is 0.
     sums_to : float, optional
@@ -166,7 +152,7 @@ class Aggregate:
     close : bool
         Whether the aggregate uses the threshold and adds M for each misclassified example outside the selection.
     bounded : bool
-        Whether the weights never exceed the masses.
+        Whether no weight exceeds its mass.
     excess : callable, optional
         ``(weights, mass) -> (problems,)``: the value minus ``weights . losses``; zero by default.
     """
@@ -208,7 +194,7 @@ class Aggregate:
         return self.full and k >= total and m == 0
 
     def above(self, weights: Array, mass: Array) -> Array:
-        """Return the aggregate's value minus ``weights . losses`` (problems,), which is usually zero."""
+        """Return the value minus ``weights . losses`` (problems,), which is usually zero."""
         return np.zeros(len(weights)) if self.excess is None else self.excess(weights, mass)
 
     def carried(self, k: Array | float, m: Array | float) -> Array | float:
@@ -226,18 +212,11 @@ class Aggregate:
     ) -> Array:
         """Return the weights of losses (samples,) or (problems, samples), in the same shape.
 
-        Parameters
-        ----------
-        threshold : float
-            The threshold T of the individual loss, which only the close aggregates use.
-        k, m : int, float or None
-            Numbers of examples, or fractions of the mass.
-        mass : array (samples,), optional
-            Sample weights; by default, every example has weight one.
+        Only the close aggregates use the threshold T of the individual loss. ``k`` and ``m`` are numbers of examples or
+        fractions of the mass, and ``mass`` (samples,) are sample weights, 1 each by default.
 
         Examples
         --------
-        >>> from closecall.aggregates import get_aggregate
         >>> get_aggregate("close").weights(np.array([0.1, 2.0, 0.7]), k=1, threshold=0.6931).tolist()
         [0.0, 0.0, 1.0]
         """
@@ -278,15 +257,10 @@ def _aggregate_of(name: str, member: Weighing) -> Aggregate:
 def spectrum(name: str, cumulative: Cumulative, *, convex: bool = False) -> Aggregate:
     """Return an aggregate that weights losses only by rank; its weights sum to the mass.
 
-    Parameters
-    ----------
-    name : str
-        To use it by name, add the aggregate to :data:`AGGREGATES` under this name.
-    cumulative : callable
-        A function that increases from 0 to 1 on [0, 1]. It maps a share of the mass, counted from the largest loss
-        down, to the share of the total weight that this mass receives. ``lambda u: u`` gives `average`.
-    convex : bool
-        Whether ``cumulative`` is concave. Larger losses then never have smaller weights, and the aggregate is convex.
+    To use it by name, add the aggregate to :data:`AGGREGATES`. ``cumulative`` increases from 0 to 1 on [0, 1]: it maps
+    a share of the mass, counted from the largest loss down, to the share of the total weight that this mass receives;
+    ``lambda u: u`` gives `average`. If ``cumulative`` is concave, larger losses never have smaller weights, and the
+    aggregate is ``convex``.
 
     Examples
     --------

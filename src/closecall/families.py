@@ -1,17 +1,14 @@
 """Families of aggregates, whose members are named with their parameters, such as ``tilted(-2)``.
 
 The weights of a member sum to the total mass, so alpha means the same as for `average`, but a weight may exceed its
-example's mass. If the value differs from ``weights . losses``, ``excess`` is the difference, and the weights are the
-gradient of the value.
+example's mass. The weights are the gradient of the value, which is ``weights . losses`` plus ``excess``.
 
-- ``tilted(t)``: n / t * log(mean(exp(t * loss))). With t > 0, larger losses count more and the aggregate is convex;
-  with t < 0, outliers count less.
+- ``tilted(t)``: n / t * log(mean(exp(t * loss))). With t > 0, it is convex; with t < 0, outliers count less.
 - ``superquantile(level, width)``: the mean of the largest losses (a fraction 1 - level of all losses), smoothed over
   the width. Without smoothing, it is `atk` with the fraction k = 1 - level.
 - ``human(turn, least)``: the largest and the smallest losses count more than those in between.
 
-All arrays have the shape (problems, samples). :func:`closecall.aggregates.spectrum` creates an aggregate from any
-weights for the sorted losses.
+All arrays have the shape (problems, samples).
 """
 
 from __future__ import annotations
@@ -32,13 +29,7 @@ Cumulative = Callable[[Array], Array]
 
 
 def tilted_weights(losses: Array, mass: Array, t: float) -> Array:
-    """Return n * softmax(t * losses), where every example is weighted by its mass.
-
-    Examples
-    --------
-    >>> tilted_weights(np.array([[0.0, 1.0]]), np.ones(2), 2.0).round(3).tolist()
-    [[0.238, 1.762]]
-    """
+    """Return n * softmax(t * losses), where every example is weighted by its mass."""
     mass = np.broadcast_to(mass, losses.shape)
     exponents = np.where(mass > 0, t * losses, -np.inf)
     raw = mass * np.exp(exponents - exponents.max(axis=1, keepdims=True))
@@ -82,8 +73,7 @@ def smooth_weights(losses: Array, mass: Array, most: float, width: float) -> Arr
     """Return mass * clip(1 + (losses - level) / width, 0, most), with the level for which the weights sum to the mass.
 
     Among the weights that sum to the mass and are at most ``most`` times the mass, these maximise ``weights . losses``
-    minus ``width / 2 * sum(mass * (weights / mass - 1) ** 2)``. This is the smoothing of the superquantile by Laguel,
-    Malick and Harchaoui.
+    minus ``width / 2 * sum(mass * (weights / mass - 1) ** 2)``: Laguel et al.'s smoothing of the superquantile.
 
     Examples
     --------
@@ -92,8 +82,7 @@ def smooth_weights(losses: Array, mass: Array, most: float, width: float) -> Arr
     """
     mass = np.broadcast_to(mass, losses.shape)
     total = mass.sum(axis=1, keepdims=True)
-    # As the level falls past a point, an example begins to count or reaches its maximum; between points the sum is
-    # linear.
+    # As the level falls past a point, an example begins to count or reaches its maximum; in between the sum is linear.
     points = np.hstack([losses + width, losses - width * (most - 1)])
     order = np.argsort(-points, axis=1)
     points = np.take_along_axis(points, order, axis=1)
@@ -141,10 +130,10 @@ class Weighing(NamedTuple):
 
 @dataclass(frozen=True)
 class Family:
-    """Aggregates that differ only in their parameters.
+    """Aggregates that differ only in their parameters, from which ``make`` creates a member.
 
-    ``make`` creates a member from its parameters, and ``grid`` contains the members that a search tries if only the
-    name of the family is given. ``label`` and ``what`` are the name and a one-line description, for display.
+    A search that is given only the name of the family tries the members in ``grid``. ``label`` and ``what`` are the
+    name and a one-line description, for display.
     """
 
     make: Callable[..., Weighing]
@@ -176,8 +165,7 @@ def _human(turn: float, least: float) -> Weighing:
     return Weighing(partial(spectrum_weights, cumulative=prospect(turn, least)), False)
 
 
-#: Every family by name: tilted losses (Li et al. 2021), smoothed superquantiles (Laguel et al. 2021), the human-aligned
-#: risk (Leqi et al. 2019).
+#: Every family by name (Li et al. 2021; Laguel et al. 2021; Leqi et al. 2019).
 FAMILIES: dict[str, Family] = {
     "tilted": Family(
         _tilted,

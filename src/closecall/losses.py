@@ -1,8 +1,7 @@
 """Individual losses as functions of the margin: their values, slopes and thresholds.
 
 A loss is a function of the margin ``m = y * f(x)``. Its *threshold* ``T = l(0)`` is the loss of an example on the
-decision boundary (the paper's T); an aggregate such as close-k uses the examples with losses nearest T. To add a loss,
-write functions for its value and slope, and add one line to the table ``LOSSES``.
+decision boundary. To add a loss, write functions for its value and slope, and add one line to the table ``LOSSES``.
 """
 
 from __future__ import annotations
@@ -29,11 +28,8 @@ class Loss:
 
     Parameters
     ----------
-    name : str
-    value : callable
-        Margins of any shape -> losses of the same shape.
-    slope : callable
-        Margins -> derivative of the loss with respect to the margin (a subgradient at a kink).
+    value, slope : callable
+        Margins of any shape -> losses, or their derivatives with respect to the margin (a subgradient at a kink).
     threshold : float
         T = l(0).
     curvature : float
@@ -45,21 +41,15 @@ class Loss:
         By default, they are ranked by loss.
     kinks : tuple of float
         Margins at which the slope jumps.
-    bend : callable, optional
-        Slopes -> second derivatives; by default, finite differences are used.
-    inverse : callable, optional
-        A loss -> its margin; by default, it is found numerically.
+    bend, inverse : callable, optional
+        Slopes -> second derivatives, and a loss -> its margin; by default, they are found numerically.
     likelihood : bool
         Whether minimising its average is logistic regression, so that scores are log-odds.
 
     Examples
     --------
-    >>> from closecall.losses import get_loss
-    >>> hinge = get_loss("hinge")
-    >>> hinge.value(np.array([-1.0, 0.0, 3.0])).tolist()
+    >>> get_loss("hinge").value(np.array([-1.0, 0.0, 3.0])).tolist()
     [2.0, 1.0, 0.0]
-    >>> hinge.threshold
-    1.0
     """
 
     name: str

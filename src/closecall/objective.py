@@ -28,10 +28,8 @@ class Problem:
 
     Parameters
     ----------
-    loss : str
-        A name in :data:`closecall.losses.LOSSES`.
-    aggregate : str
-        A name in :data:`closecall.aggregates.AGGREGATES`.
+    loss, aggregate : str
+        Names in :data:`closecall.losses.LOSSES` and :data:`closecall.aggregates.AGGREGATES`.
     k : int, float or None
         How many examples the aggregate uses: a number, a fraction in (0, 1], or None for all of them.
     alpha : float
@@ -65,14 +63,7 @@ class Problem:
 
 
 def check_data(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Array, Array]:
-    """Return ``X`` (dense or CSR), the labels in {-1, +1} and the masses; invalid input raises ``ValueError``.
-
-    Examples
-    --------
-    >>> X, y, mass = check_data([[0.0], [1.0]], [-1, 1])
-    >>> mass.tolist()
-    [1.0, 1.0]
-    """
+    """Return ``X`` (dense or CSR), the labels in {-1, +1} and the masses; invalid input raises ``ValueError``."""
     if sparse.issparse(X):
         X = sparse.csr_matrix(X) if X.format != "csr" else X
         values = X.data
@@ -100,8 +91,7 @@ def check_data(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Array, A
 
 
 def _all_finite(values: Array) -> bool:
-    # If the sum is finite, so is every entry, and no mask of the size of X is needed. If it overflows, every entry is
-    # checked.
+    # If the sum is finite, so is every entry, and no mask of the size of X is needed. If it overflows, all are checked.
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all())
 
@@ -119,15 +109,8 @@ def aggregate_value(
     The value of ``close`` is sum(s * l) + M * sum((c - s) * [m <= 0]) with weights s and masses c. This is the paper's
     close-k loss: an example outside the close set costs M if it is misclassified, and nothing otherwise.
 
-    Parameters
-    ----------
-    problem : Problem
-        Its alpha is ignored.
-    margins, mass : arrays (samples,)
-    constant : float, optional
-        M, at least the largest loss that can occur for any of the parameters compared; 0 by default.
-    k : float, optional
-        A mass that replaces the problem's k, for a step of a decay run.
+    Margins and masses are (samples,), and the problem's alpha is ignored. ``constant`` is M, at least the largest loss
+    that can occur for any of the parameters compared (0 by default). ``k`` is a mass that replaces the problem's k.
 
     Examples
     --------
@@ -150,10 +133,8 @@ def aggregate_value(
 def _weigh(problem: Problem, margins: Array, mass: Array, k: float | None) -> tuple[float, Array]:
     """Return the aggregate loss of margins (samples,) without the constant M, and the weights of the losses."""
     loss, aggregate, k_at, m = problem.resolve(float(mass.sum()), 1)
-    losses = loss.value(margins)
-    weights = aggregate.weigh(
-        losses[None], mass, loss.threshold, np.asarray(k_at(1) if k is None else k), np.asarray(m)
-    )[0]
+    losses, k = loss.value(margins), k_at(1) if k is None else k
+    weights = aggregate.weigh(losses[None], mass, loss.threshold, np.asarray(k), np.asarray(m))[0]
     used = weights > 0  # an infinite loss of weight zero does not count; 0 * inf would be NaN
     return float(weights[used] @ losses[used]) + float(aggregate.above(weights[None], mass)[0]), weights
 
@@ -171,25 +152,12 @@ def values_and_gradients(
 ) -> tuple[Array, Array, Array]:
     """Return the objective values and gradients of a batch of problems.
 
-    Parameters
-    ----------
-    problems : sequence of Problem
-    coef : array (problems, features)
-    intercept : array (problems,)
-    X : array or CSR matrix (samples, features)
-    y : array (samples,) in {-1, +1}
-    mass : array (samples,), optional
-    k : sequence of float, optional
-        One mass for each problem, which replaces its k, for a step of a decay run.
-    penalize_intercept : bool
-        Whether alpha penalises the intercept as well as the weights.
+    The values (problems,) are sums of weighted losses + alpha / 2 * ||w||^2, without the constant M. The gradients have
+    the shapes of ``coef`` (problems, features) and ``intercept`` (problems,).
 
-    Returns
-    -------
-    values : array (problems,)
-        The sum of weighted losses + alpha / 2 * ||w||^2, without the constant M.
-    coef_gradients : array (problems, features)
-    intercept_gradients : array (problems,)
+    ``X`` is an array or a CSR matrix (samples, features), ``y`` (samples,) is in {-1, +1}, and ``mass`` (samples,) are
+    sample weights. ``k`` contains one mass for each problem, which replaces its k, for a step of a decay run. With
+    ``penalize_intercept``, alpha penalises the intercept as well as the weights.
 
     Examples
     --------

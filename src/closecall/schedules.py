@@ -9,13 +9,7 @@ Schedule = Callable[[int], float]
 
 
 def constant(k: float) -> Schedule:
-    """Return the schedule with the same k at every step.
-
-    Examples
-    --------
-    >>> constant(10.0)(999)
-    10.0
-    """
+    """Return the schedule with the same k at every step."""
     return lambda step: k
 
 
@@ -42,23 +36,28 @@ def first_final_step(steps: int) -> int:
     return -(-2 * steps // 3)
 
 
+def between(start: float, end: float, over: int, under: int) -> float:
+    """Return the count at which ``over / under`` of the way from start to end remains.
+
+    If both counts are whole, the arithmetic is exact and halves are rounded to even; otherwise nothing is rounded.
+
+    Examples
+    --------
+    >>> between(100.0, 10.0, 1, 4), between(0.5, 0.0, 1, 4)
+    (32.0, 0.125)
+    """
+    if over in (0, under):  # in floats, end + (start - end) may exceed start
+        return start if over else end
+    if start.is_integer() and end.is_integer():  # Python rounds a Fraction half to even, exactly
+        return float(int(end) + round(Fraction(int(start - end) * over, under)))
+    return end + (start - end) * over / under
+
+
 def decay(k_star: float, n: float, steps: int) -> Schedule:
     """Return the schedule of Algorithm 1: k = n in the first third, then a linear decay to k*, then constant k*.
 
-    Parameters
-    ----------
-    k_star : float
-        The final k.
-    n : float
-        The mass of all examples.
-    steps : int
-        E, the number of steps of the run; at least 1.
-
-    Returns
-    -------
-    schedule : callable
-        ``step -> k`` for steps 1..E. If n and k* are whole, the arithmetic is exact and halves are rounded to even;
-        otherwise k is not rounded.
+    ``k_star`` is the final k, ``n`` the mass of all examples and ``steps`` the number E of steps, which is at least 1.
+    :func:`between` states how k is rounded.
 
     Examples
     --------
@@ -70,15 +69,5 @@ def decay(k_star: float, n: float, steps: int) -> Schedule:
         raise ValueError(f"a run needs at least one step, not {steps}")
     if not 0 < k_star <= n:
         raise ValueError(f"k*={k_star:g} must lie in (0, n={n:g}]")
-    whole = float(n).is_integer() and float(k_star).is_integer()
-
-    def k_at(step: int) -> float:
-        if 3 * step <= steps:  # at i = E/3 the second branch is n too, but in floats k* + (n - k*) may exceed n
-            return float(n)
-        if 3 * step >= 2 * steps:
-            return float(k_star)
-        if whole:  # Python rounds a Fraction half to even, exactly
-            return float(int(k_star) + round(Fraction(int(n - k_star) * (2 * steps - 3 * step), steps)))
-        return k_star + (n - k_star) * (2 * steps - 3 * step) / steps
-
-    return k_at
+    # At i = E/3, the formula of the second third gives n too.
+    return lambda step: between(float(n), float(k_star), min(max(2 * steps - 3 * step, 0), steps), steps)

@@ -1,7 +1,8 @@
-"""Losses on logits against torch's own, as users of torch write them, and the names of losses."""
+"""Losses on logits against those of torch, and the names of losses."""
 
 import itertools
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -59,7 +60,7 @@ def test_binary_means_are_those_of_torch(soft: bool, weighted: bool) -> None:
     ours = nn.AverageLoss("binary_cross_entropy", pos_weight=pos_weight)
     theirs = torch.nn.BCEWithLogitsLoss(pos_weight=pos_weight)
     same(ours, theirs, logits, chances)
-    if not soft:  # weights of the two classes: as cross-entropy has them, of a logit of zero and this one
+    if not soft:  # class weights have the same effect as in cross-entropy with the logits 0 and this one
         options, signs = {"weight": torch.tensor([0.3, 2.0]).double(), "label_smoothing": 0.2}, chances[:, 0].long()
         for name in ("log_loss", "logistic", "binary_cross_entropy"):
             same(
@@ -73,7 +74,7 @@ def test_binary_means_are_those_of_torch(soft: bool, weighted: bool) -> None:
 @pytest.mark.parametrize("memory", [False, True])
 def test_the_weighted_mean_of_the_chosen_is_torchs_mean_of_them(memory: bool) -> None:
     logits, targets = batch(1)
-    # A memory of the batch itself expects exactly what is chosen.
+    # If the memory contains exactly the batch, the expected weight is the selected weight.
     options = {"memory": "global", "data_size": 40} if memory else {}
     closest = nn.logit_losses("cross_entropy", logits, targets).closeness.argsort()[:10]
     ours = nn.CloseKLoss(k=10, weight=WEIGHT, **options).double()
@@ -91,7 +92,7 @@ def test_every_loss_of_classes_divides_by_the_weights(name: str) -> None:
     losses = nn.logit_losses(name, logits, targets).losses
     expected = (losses * WEIGHT[targets]).sum() / WEIGHT[targets].sum().double()
     torch.testing.assert_close(nn.AverageLoss(name, weight=WEIGHT)(logits, targets), expected)
-    ones = nn.AverageLoss(name, weight=torch.full((CLASSES,), 7.0))(logits, targets)  # their unit does not matter
+    ones = nn.AverageLoss(name, weight=torch.full((CLASSES,), 7.0))(logits, targets)  # a common factor has no effect
     torch.testing.assert_close(ones, losses.mean())
 
 
@@ -117,17 +118,6 @@ def test_weights_of_any_number_type(weight: Any, logits_dtype: Any) -> None:
     losses = binary_cross_entropy_with_logits(exact[:, 0], (targets > 1).to(exact.dtype), reduction="none")
     by = torch.where(targets > 1, 2.0, 1.0).sum()
     torch.testing.assert_close(one, ((losses * factors).sum() / by).to(exact.dtype))
-
-
-def test_weights_that_cannot_be_are_refused() -> None:
-    logits, targets = batch(0)
-    for bad in (-1.0, math.nan, math.inf):
-        with pytest.raises(ValueError, match="weight must be finite and not negative"):
-            nn.AverageLoss(weight=torch.tensor([1.0, bad]))
-    with pytest.raises(TypeError, match="real numbers"):
-        nn.AverageLoss(weight=torch.tensor([1j, 1.0]))
-    with pytest.raises(ValueError, match=r"weight needs shape \(5,\).*not \(4,\)"):
-        nn.AverageLoss(weight=torch.ones(4))(logits, targets)
 
 
 # --- targets
@@ -163,7 +153,7 @@ def test_a_class_of_two_is_not_ignored(loss: str, ignored: int) -> None:
     given = targets if loss != "binary_cross_entropy" else targets.clamp(min=0)
     with pytest.raises(ValueError, match=f"ignore_index={ignored} may be one of the two classes.*mask="):
         nn.AverageLoss(loss, ignore_index=ignored)(logits, given)
-    # What is meant by it: a mask, under which targets may be anything, or another number; with classes any number.
+    # Use a mask instead, under which targets may have any value, or another number. With classes, any number works.
     kept = torch.arange(6) != 2
     expected = nn.AverageLoss(loss)(logits[kept], given[kept])
     spoilt = given.where(kept, -7)
@@ -200,14 +190,6 @@ def test_one_channel_of_logits_for_a_map_of_targets(loss: str, masked: bool) -> 
 # --- names
 
 
-@pytest.mark.parametrize("made", [nn.AverageLoss, nn.CloseKLoss, nn.AverageTopKLoss, nn.TrimmedLoss])
-def test_by_default_classes_have_cross_entropy_and_one_logit_its_binary_form(made: Any) -> None:
-    (logits, targets), signs = batch(0), batch(0)[1] > 1
-    same(made(), cross_entropy, logits, targets)
-    same(made(), binary_cross_entropy_with_logits, logits[:, 0], signs.double())
-    assert "loss='log_loss'" in repr(made())
-
-
 def top_two(logits: Any, targets: Any) -> Any:
     others = logits.masked_fill(torch.nn.functional.one_hot(targets, CLASSES).bool(), -math.inf)
     return logits[torch.arange(len(logits)), targets] - others.amax(dim=1)
@@ -236,7 +218,7 @@ def test_old_names_mean_what_they_meant_and_say_what_to_write(old: str, new: str
         value = nn.CloseKLoss(old, k=0.4)(logits, targets)
     assert value == nn.CloseKLoss(new, k=0.4)(logits, targets)
     assert value != nn.CloseKLoss(softmax, k=0.4)(logits, targets)
-    for name in {old, softmax} - {"cross_entropy", "softmax_focal", "generalized_ce"}:  # one logit as ever
+    for name in {old, softmax} - {"cross_entropy", "softmax_focal", "generalized_ce"}:  # unchanged for one logit
         one = nn.logit_losses(name, logits[:, 0], targets > 1)
         margin = torch.where(targets > 1, logits[:, 0], -logits[:, 0])
         torch.testing.assert_close(one.losses, torch.from_numpy(get_loss(name).value(margin.numpy())))
@@ -249,11 +231,6 @@ def test_the_generalised_cross_entropy_has_one_name() -> None:
     assert old == nn.AverageLoss("generalized_cross_entropy")(logits[:, 0], targets > 1)
     with pytest.warns(FutureWarning, match="now called 'generalized_cross_entropy'"):
         assert get_loss("generalized_ce") is get_loss("generalized_cross_entropy")
-    # Two classes are one logit, selection included.
-    two, signs = logits[:, :2], (targets > 1).long()
-    for name in ("log_loss", "generalized_cross_entropy"):
-        ours, theirs = nn.logit_losses(name, two, signs), nn.logit_losses(name, two[:, 1] - two[:, 0], signs)
-        torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("gamma", [None, 0.0, 0.5, 3.0])
@@ -301,27 +278,32 @@ def test_close_calls_are_those_of_the_loss_that_was_set(name: str, options: dict
     torch.testing.assert_close(found.closeness, (found.losses - boundary).abs())
 
 
-def test_options_that_a_loss_does_not_take_are_refused() -> None:
-    for loss, option in (("log_loss", "gamma"), ("hinge", "q"), ("generalized_cross_entropy", "alpha")):
-        with pytest.raises(ValueError, match=f"'{loss}' takes no {option}"):
-            nn.AverageLoss(loss, **{option: 0.5})
-    for loss, options in (
-        ("focal", {"gamma": -1.0}),
-        ("focal", {"alpha": 2.0}),
-        ("top_two_focal", {"gamma": math.nan}),
-    ):
-        with pytest.raises(ValueError, match="must lie between"):
-            nn.AverageLoss(loss, **options)
-    for q in (0.0, 1.5):
-        with pytest.raises(ValueError, match=r"q=.*must lie between"):
-            nn.AverageLoss("generalized_cross_entropy", q=q)
-    logits, targets = batch(0)
-    with pytest.raises(ValueError, match="takes no alpha"):
-        nn.AverageLoss("softmax_focal", alpha=0.25)(logits, targets)
-    with pytest.raises(ValueError, match="needs logits"):
-        nn.AverageLoss("top_two_logistic")(logits[:, 0], targets > 1)
-    with pytest.raises(ValueError, match="needs logits of the targets' shape"):
-        nn.AverageLoss("binary_cross_entropy")(logits, targets)
+LOGITS, TARGETS = batch(0)
+BAD: list[tuple[Any, str]] = [
+    *(
+        (partial(nn.AverageLoss, weight=torch.tensor([1.0, bad])), "weight must be finite and not negative")
+        for bad in (-1.0, math.nan, math.inf)
+    ),
+    (partial(nn.AverageLoss, weight=torch.tensor([1j, 1.0])), "real numbers"),
+    (partial(nn.AverageLoss(weight=torch.ones(4)), LOGITS, TARGETS), r"weight needs shape \(5,\).*not \(4,\)"),
+    (partial(nn.AverageLoss, "log_loss", gamma=0.5), "'log_loss' takes no gamma"),
+    (partial(nn.AverageLoss, "hinge", q=0.5), "'hinge' takes no q"),
+    (partial(nn.AverageLoss, "generalized_cross_entropy", alpha=0.5), "takes no alpha"),
+    (partial(nn.AverageLoss, "focal", gamma=-1.0), "must lie between"),
+    (partial(nn.AverageLoss, "focal", alpha=2.0), "must lie between"),
+    (partial(nn.AverageLoss, "top_two_focal", gamma=math.nan), "must lie between"),
+    (partial(nn.AverageLoss, "generalized_cross_entropy", q=0.0), r"q=.*must lie between"),
+    (partial(nn.AverageLoss, "generalized_cross_entropy", q=1.5), r"q=.*must lie between"),
+    (partial(nn.AverageLoss("softmax_focal", alpha=0.25), LOGITS, TARGETS), "takes no alpha"),
+    (partial(nn.AverageLoss("top_two_logistic"), LOGITS[:, 0], TARGETS > 1), "needs logits"),
+    (partial(nn.AverageLoss("binary_cross_entropy"), LOGITS, TARGETS), "needs logits of the targets' shape"),
+]
+
+
+def test_bad_weights_and_options_are_refused() -> None:
+    for call, message in BAD:
+        with pytest.raises((ValueError, TypeError), match=message):
+            call()
 
 
 # --- second derivatives
@@ -346,7 +328,7 @@ def test_smooth_losses_have_second_derivatives(name: str, dim: int | None) -> No
     losses.requires_grad_()
     for given in ({}, {"mass": mass, "mask": mask}):
         assert torch.autograd.gradgradcheck(lambda leaf, given=given: reducer(leaf, **given), losses)
-    if dim is None:  # in every order of modes
+    if dim is None:  # in forward and reverse mode, in every order
         expected = torch.autograd.functional.hessian(reducer, losses.detach())
         assert expected.abs().max() > 1e-3
         for outer in (torch.func.jacfwd, torch.func.jacrev):
@@ -360,7 +342,7 @@ def test_a_smooth_loss_shows_what_is_not_finite(name: str, bad: float) -> None:
     losses = torch.tensor([0.5, bad, 1.0], requires_grad=True)
     value = SMOOTH[name](nonfinite="propagate")(losses)
     value.backward()
-    if name == "tilted down" and bad == math.inf:  # an outlier of no weight
+    if name == "tilted down" and bad == math.inf:  # the outlier has no weight
         expected = SMOOTH[name](reduction="sum")(torch.tensor([0.5, 1.0])) / 2 + math.log(1.5) / 2
         assert value.item() == pytest.approx(expected.item(), rel=1e-6)
     else:
@@ -368,11 +350,11 @@ def test_a_smooth_loss_shows_what_is_not_finite(name: str, bad: float) -> None:
         assert not torch.isfinite(losses.grad).all()
 
 
-@pytest.mark.parametrize("t", [0.0, 1.0, -1.0])
-def test_a_tilted_loss_of_nan_has_no_gradient_to_step_along(t: float) -> None:
-    losses = torch.tensor([0.5, math.nan, 1.0], requires_grad=True)
-    nn.Tilted(t, nonfinite="propagate")(losses).backward()
-    assert torch.isnan(losses.grad).all()
+def test_a_tilted_loss_of_nan_has_no_finite_gradient() -> None:
+    for t in (0.0, 1.0, -1.0):  # for t = 0, the value is linear, and its gradient does not depend on the losses
+        losses = torch.tensor([0.5, math.nan, 1.0], requires_grad=True)
+        nn.Tilted(t, nonfinite="propagate")(losses).backward()
+        assert torch.isnan(losses.grad).all()
 
 
 @pytest.mark.parametrize("name", ["superquantile(0.6,0.2)", "tilted(1.5)"])

@@ -82,12 +82,12 @@ def test_every_aggregate_has_the_same_number_of_starts() -> None:
     one, three = (ResidualMLPClassifierCV(n_starts=n, random_state=4, **settings).fit(X, y) for n in (1, 3))
     names = [each[0] for each in three.cv_results_["params"]]
     assert (names.count("average"), names.count("close_decay")) == (2 * 3, 4 * 3)
-    # The first start of each setting is that of a search with one; the others are others.
+    # The first start of each setting is the only start of the other search; the others differ from it.
     by_start = three.cv_results_["fold_scores"].reshape(3, -1, 3)
     np.testing.assert_array_equal(by_start[:, :, 0], one.cv_results_["fold_scores"])
     assert three.cv_results_["start"].reshape(-1, 3).tolist() == [[0, 1, 2]] * 6
     assert not np.array_equal(by_start[:, :, 1], by_start[:, :, 0])
-    # What is trained again begins where the winner of the folds began: one of the three draws, tried one by one here.
+    # The final network starts from the same draw as the winner of the folds.
     best = int(np.argmax(three.cv_results_["mean_test_score"]))
     draws = np.random.RandomState(4).randint(2**31 - 1, size=3)
     winner = Problem("logistic", *three.cv_results_["params"][best])
@@ -108,7 +108,7 @@ def test_m_is_searched() -> None:
     assert model.m_ == (model.best_params_["m"] or 0) * 120
     scores = dict(zip(map(tuple, model.cv_results_["params"]), model.cv_results_["fold_scores"].T, strict=True))
     few, many = (scores["trimmed", None, 0.01, m] for m in (0.02, 0.15))
-    assert not np.array_equal(few, many)  # with m left out both were the average
+    assert not np.array_equal(few, many)  # if m were ignored, both would equal the average
     with pytest.raises(ValueError, match="leaves no examples"):
         ResidualMLPClassifierCV(aggregates=("ranked_range",), ms=(0.9,), **settings).fit(X, y)
 

@@ -2,23 +2,23 @@
 
 import contextlib
 import math
-import subprocess
-import sys
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from closecall.aggregates import AGGREGATES
+from closecall.aggregates import AGGREGATES, get_aggregate
 from closecall.losses import LOSSES
 
 torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
 
+from closecall import nn  # noqa: E402
 from closecall.nn import functional, logit_losses, margins  # noqa: E402
-from closecall.nn.cuts import cut_rows  # noqa: E402
 from closecall.nn.forms import MARGIN_LOSSES  # noqa: E402
-from closecall.nn.selection import cut_sorted  # noqa: E402
+from closecall.nn.selection import cut_rows, cut_sorted  # noqa: E402
+from tests.family_twins import MEMBERS, member_weights  # noqa: E402
 
 THRESHOLD = 0.7
 #: Settings under which each aggregate is put through the transformations, on at least 12 losses.
@@ -64,7 +64,7 @@ def test_values_and_gradients_are_those_of_the_core(name: str, batch: Any) -> No
     weights = None if mass is None else torch.tensor(mass)
     try:
         expected = core.weights(losses, threshold=THRESHOLD, mass=mass, **counts)
-    except ValueError as error:  # m leaves no examples: the same message here, unless it is the batch that is too small
+    except ValueError as error:  # m leaves no examples: the same message, unless only this batch is too small
         small = isinstance(counts["m"], int) and not isinstance(counts["k"], int)
         with contextlib.nullcontext() if small else pytest.raises(ValueError, match=str(error)[:12]):
             assert functional.aggregate(name, leaf, threshold=THRESHOLD, mass=weights, **counts).item() == 0
@@ -130,7 +130,7 @@ def test_bad_input_is_explained() -> None:
     for call, message in BAD:
         with pytest.raises((ValueError, TypeError), match=message):
             call()
-    assert functional.close_k(torch.tensor([1.0, math.inf]), 1, 1.0).item() == 1.0  # it is not taken
+    assert functional.close_k(torch.tensor([1.0, math.inf]), 1, 1.0).item() == 1.0  # the infinite loss is not selected
 
 
 @pytest.mark.parametrize("name", AGGREGATES)
@@ -144,27 +144,6 @@ def test_vmap_is_a_loop(name: str) -> None:
     gradients = torch.func.vmap(torch.func.grad(function), in_dims=(1, None))(losses.T, mass[0])
     for row, gradient in zip(losses, gradients, strict=True):
         torch.testing.assert_close(gradient, torch.func.grad(function)(row, mass[0]))
-
-
-def every(losses: Any, mass: Any = None) -> Any:
-    """Test one aggregate for each kind of selection, because tracing takes seconds; test_options.py traces all."""
-    names = ("average", "maximal", "top", "close", "ranked_range")
-    return torch.stack([reduced(name)(losses, mass) for name in names])
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_compile_in_one_graph(weighted: bool) -> None:
-    # aot_eager traces, functionalises and splits forward and backward like the default backend, without a C compiler.
-    compiled = torch.compile(every, fullgraph=True, dynamic=True, backend="aot_eager")
-    for size in (20, 33):
-        generator = torch.Generator().manual_seed(size)
-        losses = torch.rand(size, generator=generator, requires_grad=True)
-        mass = torch.rand(size, generator=generator) + 0.5 if weighted else None
-        ours, theirs = compiled(losses, mass), every(losses, mass)
-        torch.testing.assert_close(ours, theirs)
-        (ours,), (theirs,) = (torch.autograd.grad(each.square().sum(), losses) for each in (ours, theirs))
-        torch.testing.assert_close(ours, theirs)
-    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -187,43 +166,56 @@ def test_individual_losses_are_those_of_the_core(name: str) -> None:
     np.testing.assert_allclose(values.detach(), LOSSES[name].value(points.detach().numpy()), rtol=1e-12)
     (slopes,) = torch.autograd.grad(values.sum(), points)
     slow = LOSSES[name].slope(points.detach().numpy())
-    np.testing.assert_allclose(slopes, slow, rtol=1e-10, atol=1e-16)  # of a saturated sigmoid no digit is left
+    np.testing.assert_allclose(slopes, slow, rtol=1e-10, atol=1e-16)  # a saturated sigmoid has no correct digits
 
 
-def test_margins_of_one_logit_and_of_classes() -> None:
-    logits = torch.tensor([0.5, -2.0, 3.0])
-    expected = [0.5, 2.0, -3.0]
-    assert margins(logits, torch.tensor([1, 0, 0])).tolist() == expected
-    assert margins(logits, torch.tensor([1.0, -1.0, -1.0])).tolist() == expected
-    assert margins(logits[:, None], torch.tensor([1, 0, 0])).tolist() == expected
+def test_margins_are_positive_where_the_prediction_is_right() -> None:
     maps = torch.randn(2, 4, 3, 3, generator=torch.Generator().manual_seed(0))
     targets = torch.randint(4, (2, 3, 3), generator=torch.Generator().manual_seed(0))
-    right = maps.argmax(dim=1) == targets
-    assert torch.equal(margins(maps, targets) > 0, right)
+    assert torch.equal(margins(maps, targets) > 0, maps.argmax(dim=1) == targets)
+    for labels in (torch.tensor([1, 0, 0]), torch.tensor([1.0, -1.0, -1.0])):
+        assert margins(torch.tensor([[0.5], [-2.0], [3.0]]), labels).tolist() == [0.5, 2.0, -3.0]
+    for shape in ((2, 1, 3, 3), (2, 3, 3, 1)):  # a single logit may have a dimension of its own
+        assert torch.equal(margins(maps[:, 0].reshape(shape), targets > 1), margins(maps[:, 0], targets > 1))
 
 
 def test_two_classes_are_the_binary_case() -> None:
     logits = torch.randn(50, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     targets = torch.randint(2, (50,), generator=torch.Generator().manual_seed(1))
     difference = logits[:, 1] - logits[:, 0]
-    for classes, binary in (("cross_entropy", "logistic"), ("crammer_singer", "hinge"), ("hinge", "hinge")):
+    same = ((name, name) for name in ("hinge", "log_loss", "generalized_cross_entropy"))
+    for classes, binary in (("cross_entropy", "logistic"), ("crammer_singer", "hinge"), *same):
         ours, theirs = logit_losses(classes, logits, targets), logit_losses(binary, difference, targets)
         torch.testing.assert_close(ours.losses, theirs.losses)
         torch.testing.assert_close(ours.closeness, theirs.closeness)
 
 
-BLOCK_TORCH = """
-import sys
-class Block:
-    def find_spec(self, name, path, target=None):
-        if name.split(".")[0] == "torch":
-            raise ModuleNotFoundError(name)
-sys.meta_path.insert(0, Block())
-import closecall
-import closecall.nn
-"""
+@pytest.mark.parametrize("name", MEMBERS)
+def test_members_of_families_have_the_weights_and_values_of_the_definition(name: str) -> None:
+    rng = np.random.default_rng(2)
+    losses, mass = rng.integers(0, 9, 14) / 4, rng.integers(0, 4, 14).astype(float)
+    expected = np.array(member_weights(name, [*map(Fraction, losses)], [*map(Fraction, mass)]), dtype=float)
+    reducer = nn.Spectrum(name, reduction="sum")
+    given = torch.tensor(losses, requires_grad=True)
+    np.testing.assert_allclose(reducer.weights(given, mass=torch.tensor(mass)), expected, atol=1e-12)
+    value = reducer(given, mass=torch.tensor(mass))
+    (gradient,) = torch.autograd.grad(value, given)
+    np.testing.assert_allclose(gradient, expected, atol=1e-12)
+    excess = get_aggregate(name).above(expected[None], mass)[0]  # the gradient belongs to the value: test_families
+    assert value.item() == pytest.approx(expected @ losses + excess, abs=1e-9)
 
 
-def test_without_torch_the_extra_is_named() -> None:
-    result = subprocess.run([sys.executable, "-c", BLOCK_TORCH], capture_output=True, text=True, check=False)
-    assert 'ImportError: closecall.nn needs PyTorch: pip install "closecall[torch]"' in result.stderr
+def test_the_tilted_member_is_the_tilted_reducer() -> None:
+    losses = torch.rand(3, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for options in ({}, {"dim": 1}, {"reduction": "sum"}):
+        member, own = nn.Spectrum("tilted(1.5)", **options), nn.Tilted(1.5, **options)
+        assert member(losses).item() == pytest.approx(own(losses).item(), rel=1e-12)
+        torch.testing.assert_close(member.weights(losses), own.weights(losses))
+
+
+def test_what_takes_counts_or_is_unknown_is_refused() -> None:
+    for name, message in (("atk", "takes k"), ("tilted", "is a family"), ("nobody(1)", "unknown aggregate")):
+        with pytest.raises(ValueError, match=message):
+            nn.Spectrum(name)
+    assert repr(nn.Spectrum("human(0.4,0.3)")).startswith("Spectrum('human(0.4,0.3)'")
+    assert get_aggregate("human(0.4,0.3)").takes == ()

@@ -14,7 +14,7 @@ from closecall import nn  # noqa: E402
 from closecall.nn import functional  # noqa: E402
 
 LOG2 = math.log(2)
-#: One of each kind; tests of other files ask for them here.
+#: One reducer of each kind; other test files use them too.
 REDUCERS = {
     "average": nn.Average(),
     "maximal": nn.Maximal(),
@@ -54,6 +54,7 @@ def test_losses_on_logits(made: Any, name: str, counts: dict[str, Any]) -> None:
         assert gradient.abs().sum() > 0
 
 
+ROWS, THREE = torch.linspace(0, 1, 12).reshape(3, 4), torch.tensor([0, 1, 2])
 BAD: list[tuple[Any, str]] = [
     (lambda: nn.Average(3), "Average takes no k"),
     (lambda: nn.CloseK(1.5), r"k=1\.5 is not a fraction"),
@@ -66,6 +67,24 @@ BAD: list[tuple[Any, str]] = [
     (lambda: nn.KDecay(nn.CloseK(3), 12).load_state_dict({"last_step": 1}), "total_steps missing"),
     (lambda: nn.KDecay(nn.Average(), 5), "has a k"),
     (lambda: nn.KDecay(nn.CloseK(3), 0), "total_steps=0"),
+    (lambda: nn.CountSchedule(nn.AverageTopK(3), 5, count="m"), "has a m"),
+    (lambda: nn.CountSchedule(nn.AverageTopK(3), 5, warmup=0.8, until=0.2), "must satisfy 0 <= warmup"),
+    (lambda: nn.CountSchedule(nn.AverageTopK(3), 5, shape="steps"), "milestones are required"),
+    (lambda: nn.CountSchedule(nn.AverageTopK(3), 5, shape="square"), "choose one of"),
+    (lambda: nn.CloseK(k=0.1)(ROWS), r"threshold=math.log\(2\).*closeness.*CloseKLoss"),
+    (lambda: functional.close_k(ROWS, 0.1), "threshold"),
+    *((lambda made=made: made(torch.tensor(0.7)), "reduction='none'") for made in REDUCERS.values()),
+    (lambda: nn.Average()(ROWS, mask=torch.ones(3, 4)), "mask must be boolean"),
+    (lambda: nn.AverageTopK(1, dim=3)(ROWS), r"dim=3 does not fit losses of shape \(3, 4\)"),
+    (lambda: nn.AverageTopK(1, nonfinite="ignore"), "nonfinite"),
+    (lambda: nn.AverageTopK(1, temperature=0.0), "temperature=0"),
+    (lambda: nn.Maximal(temperature=0.1), "Maximal has no setting temperature"),
+    (lambda: nn.AverageTopK(min_loss=math.nan), "min_loss=nan"),
+    (lambda: nn.CloseK(0.1, dim=1, memory="global"), "omit dim and temperature"),
+    (lambda: nn.HardNegatives()(ROWS, positives=torch.ones(3, 4)), "positives must be boolean"),
+    (lambda: nn.AverageLoss("cross_entropy", pos_weight=torch.tensor(2.0))(ROWS, THREE), "takes no pos_weight"),
+    (lambda: nn.AverageLoss("hinge", weight=torch.ones(3))(ROWS[:, 0], THREE > 0), r"weight needs shape \(2,\)"),
+    (lambda: nn.AverageLoss("binary_cross_entropy")(ROWS[:, 0], THREE / 1.0), r"lie in \[0, 1\]"),
 ]
 
 
@@ -87,6 +106,54 @@ def test_kdecay_is_algorithm_1(size: int) -> None:
             assert schedule.k_at(size) == expected
             assert reducer.weights(losses).sum().item() == pytest.approx(expected, abs=1e-12)
             schedule.step()
+
+
+SHAPES: dict[str, Any] = {
+    "linear": (lambda u: 1 - u, {"shape": "linear"}),
+    "cosine": (lambda u: (1 + math.cos(math.pi * u)) / 2, {"shape": "cosine"}),
+    "own": (lambda u: (1 - u) ** 3, {"shape": lambda u: (1 - u) ** 3}),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("warmup", "until"), [(0.0, 1.0), (0.25, 0.75), (0.5, 0.5)])
+@pytest.mark.parametrize("count", ["k", "m"])
+@pytest.mark.parametrize("start", [None, 40, 0.6])
+def test_a_count_follows_its_formula(shape: str, warmup: float, until: float, count: str, start: Any) -> None:
+    remains, options = SHAPES[shape]
+    reducer = nn.AverageTopK(0.13) if count == "k" else nn.Trimmed(m=0.13)
+    schedule = nn.CountSchedule(reducer, 20, count=count, start=start, warmup=warmup, until=until, **options)
+    losses = torch.rand(77, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    first = {None: 77 if count == "k" else 0, 40: 40, 0.6: 0.6 * 77}[start]
+    last = 0.13 * 77
+    for step in range(1, 24):
+        done = min(step, 20) / 20
+        part = 1.0 if done <= warmup else remains((done - warmup) / (until - warmup)) if done < until else 0.0
+        part = 0.0 if done >= until else part
+        expected = last + (first - last) * part
+        assert schedule.count_at(77) == pytest.approx(expected, abs=1e-6)
+        taken = reducer.weights(losses).sum().item()
+        assert taken == pytest.approx(expected if count == "k" else 77 - expected, abs=1e-6)
+        schedule.step()
+
+
+def test_steps_and_two_counts_at_once() -> None:
+    reducer = nn.RankedRange(20, 10)
+    k = nn.CountSchedule(reducer, 10, shape="steps", milestones=[0.3, 0.6], start=100)
+    m = nn.CountSchedule(reducer, 10, count="m", until=0.5)
+    losses = torch.rand(100, generator=torch.Generator().manual_seed(0))
+    seen = []
+    for _ in range(10):
+        seen.append((k.count_at(100), m.count_at(100)))
+        assert reducer.weights(losses).sum().item() == pytest.approx(seen[-1][0] - seen[-1][1])
+        assert torch.compile(reducer, backend="eager")(losses).item() == pytest.approx(reducer(losses).item(), rel=1e-5)
+        k.step()
+        m.step()
+    torch._dynamo.reset()
+    assert [each[0] for each in seen] == [100.0] * 3 + [60.0] * 3 + [20.0] * 4
+    assert [each[1] for each in seen] == [2.0, 4.0, 6.0, 8.0] + [10.0] * 6
+    assert set(reducer.state_dict()) == {"k_step", "m_step"}
+    assert "k_schedule='CountSchedule'" in repr(reducer)
 
 
 def test_a_compiled_step_is_not_compiled_again_as_k_decays() -> None:
@@ -118,7 +185,7 @@ def test_memory_of_one_epoch_is_the_full_batch_selection() -> None:
                 value = reducer(batch)
                 total += epoch * value.item() / 6
         assert torch.equal(torch.cat([reducer.weights(batch) for batch in losses.split(16)]) > 0, full > 0)
-        # The mean over an epoch's batches is the full batch's mean: each divides by the weight to be expected.
+        # The mean over the batches of an epoch is the mean of the full batch: each divides by the expected weight.
         assert total == pytest.approx((full * losses).sum().item() / 24, rel=1e-9)
 
 
@@ -128,10 +195,13 @@ def test_memory_is_saved_and_left_alone_in_evaluation() -> None:
         reducer(random_losses(16, seed=seed))
     state = {name: value.clone() for name, value in reducer.state_dict().items()}
     assert set(state) == {"memory.keys", "memory.mass", "memory.divisor", "memory.position"}
-    other = nn.CloseK(0.2, memory="global", memory_size=64, threshold=LOG2)
-    other.load_state_dict(state)
     batch = random_losses(16, seed=9)
-    assert torch.equal(other.eval()(batch), reducer.eval()(batch))
+    without = {name: value for name, value in state.items() if "divisor" not in name}  # as older versions saved it
+    for given in (state, without):
+        other = nn.CloseK(0.2, memory="global", memory_size=64, threshold=LOG2)
+        other.load_state_dict(given)
+        for divisor in (None, torch.ones(16)):
+            assert torch.equal(other.eval()(batch, divisor=divisor), reducer.eval()(batch))
     assert all(torch.equal(value, state[name]) for name, value in reducer.state_dict().items())
     with pytest.raises(ValueError, match="NaN"):
         reducer.train()(torch.tensor([math.nan]))
@@ -152,17 +222,6 @@ def test_nothing_is_remembered_without_gradients(without: Any) -> None:
         remembering.train()
     assert torch.equal(remembering.memory.keys, spoilt.memory.keys)
     assert torch.equal(remembering.memory.position, spoilt.memory.position)
-
-
-def test_a_memory_that_was_saved_without_divisors_is_read() -> None:
-    reducer = nn.CloseK(0.2, memory="global", memory_size=64, threshold=LOG2)
-    reducer(random_losses(16))
-    old = {name: value for name, value in reducer.state_dict().items() if "divisor" not in name}
-    other = nn.CloseK(0.2, memory="global", memory_size=64, threshold=LOG2)
-    other.load_state_dict(old)
-    batch = random_losses(16, seed=1)
-    for divisor in (None, torch.ones(16)):
-        assert other.eval()(batch, divisor=divisor) == reducer.eval()(batch)
 
 
 def test_a_batch_larger_than_the_memory_is_ranked_by_itself() -> None:

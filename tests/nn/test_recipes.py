@@ -15,36 +15,22 @@ F = torch.nn.functional
 IGNORED = 255
 
 
-def segmentation(seed: int, ignored: float = 0.2) -> tuple[Any, Any]:
+def segmentation(seed: int) -> tuple[Any, Any]:
     generator = torch.Generator().manual_seed(seed)
     logits = 2 * torch.randn(3, 5, 16, 20, generator=generator, dtype=torch.float64)
     targets = torch.randint(5, (3, 16, 20), generator=generator)
-    targets[torch.rand(3, 16, 20, generator=generator) < ignored] = IGNORED
+    targets[torch.rand(3, 16, 20, generator=generator) < 0.2] = IGNORED
     return logits, targets
 
 
-def ohem(logits: Any, targets: Any, chance: float, least: int) -> Any:
-    """Select pixels whose class has less than this probability; if there are too few, the worst pixels."""
-    losses = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none")[targets != IGNORED]
-    hard = losses[losses > -math.log(chance)]
-    return hard.mean() if len(hard) >= least else losses.topk(min(least, len(losses))).values.mean()
-
-
-def ohem_by_image(logits: Any, targets: Any, chance: float, least: int) -> Any:
-    """Do the same in each image, with the mean over all selected pixels."""
-    chosen = []
-    for image, labels in zip(logits, targets, strict=True):
-        losses = F.cross_entropy(image[None], labels[None], ignore_index=IGNORED, reduction="none")[0]
-        losses = losses[labels != IGNORED]
-        hard = losses[losses > -math.log(chance)]
-        chosen.append(hard if len(hard) >= least else losses.topk(least).values)
+def ohem(logits: Any, targets: Any, chance: float, least: int, by_image: bool = False) -> Any:
+    """Average the pixels whose class has less than this probability; if there are too few, the worst pixels."""
+    losses, chosen = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none"), []
+    for part, labels in zip(losses, targets, strict=True) if by_image else [(losses, targets)]:
+        counted = part[labels != IGNORED]
+        hard = counted[counted > -math.log(chance)]
+        chosen.append(hard if len(hard) >= least else counted.topk(min(least, len(counted))).values)
     return torch.cat(chosen).mean()
-
-
-def top_k_percent(logits: Any, targets: Any, percent: float) -> Any:
-    """Average the largest losses of all voxels, as in medical segmentation."""
-    losses = F.cross_entropy(logits, targets, reduction="none").flatten()
-    return losses.sort(descending=True).values[: round(len(losses) * percent / 100)].mean()
 
 
 def single_shot(logits: Any, targets: Any) -> Any:
@@ -60,13 +46,6 @@ def single_shot(logits: Any, targets: Any) -> Any:
     return total / max(found, 1)
 
 
-def small_losses(logits: Any, targets: Any, forget: float) -> Any:
-    """Average the smallest losses of a batch, which label noise is least likely to affect."""
-    losses = F.cross_entropy(logits, targets, reduction="none")
-    keep = len(losses) - round(forget * len(losses))
-    return losses[losses.argsort()[:keep]].mean()
-
-
 def hard(chance: float, least: int, **options: Any) -> Any:
     options |= {"min_loss": -math.log(chance), "min_kept": least, "ignore_index": IGNORED}
     return nn.AverageTopKLoss("cross_entropy", **options)
@@ -78,11 +57,7 @@ def test_conventions_of_segmentation(seed: int) -> None:
     for chance, least in ((0.7, 50), (0.001, 200), (0.001, 100_000), (0.9999, 1)):
         same(hard(chance, least), partial(ohem, chance=chance, least=least), logits, targets)
     for chance, least in ((0.7, 20), (0.0005, 60)):
-        same(hard(chance, least, dim=(1, 2)), partial(ohem_by_image, chance=chance, least=least), logits, targets)
-    logits, targets = segmentation(seed, ignored=0.0)
-    for percent in (10, 25):
-        ours = nn.AverageTopKLoss("cross_entropy", k=percent / 100)
-        same(ours, partial(top_k_percent, percent=percent), logits, targets)
+        same(hard(chance, least, dim=(1, 2)), partial(ohem, chance=chance, least=least, by_image=True), logits, targets)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -99,12 +74,3 @@ def test_single_shot_mining(seed: int) -> None:
             logits,
             targets,
         )
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_trimmed_against_label_noise(seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    logits = torch.randn(60, 7, generator=generator, dtype=torch.float64)
-    targets = torch.randint(7, (60,), generator=generator)
-    for forget in (0.2, 0.45):
-        same(nn.TrimmedLoss("cross_entropy", m=forget), partial(small_losses, forget=forget), logits, targets)

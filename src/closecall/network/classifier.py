@@ -76,31 +76,18 @@ class _NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def chosen(scores: Array) -> Array:
-    """Return the class numbers (samples,) predicted by scores (samples,) or (samples, classes).
-
-    Examples
-    --------
-    >>> chosen(np.array([-0.5, 2.0])).tolist()
-    [0, 1]
-    """
+    """Return the class numbers (samples,) predicted by scores (samples,) or (samples, classes)."""
     return (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
 
 
 def _counts(name: str, ks: Sequence[Count], ms: Sequence[Count], smallest: float) -> list[tuple[Count, Count]]:
-    """Return the pairs (k, m) for which an aggregate selects any examples in the smallest fold.
-
-    Examples
-    --------
-    >>> _counts("ranked_range", [10, 100], [0.05, 0.2], 200.0)
-    [(100, 0.05), (100, 0.2)]
-    """
+    """Return the pairs (k, m) for which an aggregate selects any examples in the smallest fold."""
     takes = get_aggregate(name).takes
+    ks = ks if "k" in takes else [None]
     if "m" not in takes:
-        return [(k, None) for k in (ks if "k" in takes else [None])]
+        return [(k, None) for k in ks]
     pairs = [
-        (k, m)
-        for k, m in product(ks if "k" in takes else [None], ms)
-        if resolve_count(k, smallest) > resolve_count(m, smallest, name="m", low=0)
+        (k, m) for k, m in product(ks, ms) if resolve_count(k, smallest) > resolve_count(m, smallest, name="m", low=0)
     ]
     if not pairs:
         raise ValueError(f"every m in ms={ms!r} leaves no examples with ks={ks!r}; {name} needs m < k")
@@ -108,7 +95,7 @@ def _counts(name: str, ks: Sequence[Count], ms: Sequence[Count], smallest: float
 
 
 def trainer(device: str) -> Callable[..., Any]:
-    """Return the function that trains a grid on a device: the compiled kernel on ``"cpu"``, otherwise torch."""
+    """Return the function that trains a grid on a device: with the compiled kernel on ``"cpu"``, otherwise in torch."""
     if device == "cpu":
         return train_grid
     if not ACCELERATED:
@@ -124,15 +111,13 @@ class ResidualMLPClassifier(_NetworkClassifier):
 
     It is trained by full-batch gradient descent (Adam) from a random start. Inputs are not scaled: put a
     ``StandardScaler`` before it in a pipeline. With more than two classes, the margin is the score of the true class
-    minus the best other score. There is no ``predict_proba``, because the scores of an aggregate loss are not
-    calibrated; for probabilities, wrap the classifier in scikit-learn's ``CalibratedClassifierCV``.
+    minus the best other score. The scores of an aggregate loss are not calibrated: for probabilities, wrap the
+    classifier in scikit-learn's ``CalibratedClassifierCV``.
 
     Parameters
     ----------
-    loss : str
-        A name in :data:`closecall.losses.LOSSES`.
-    aggregate : str
-        A name in :data:`closecall.aggregates.AGGREGATES`.
+    loss, aggregate : str
+        Names in :data:`closecall.losses.LOSSES` and :data:`closecall.aggregates.AGGREGATES`.
     k, m : int, float or None
         Counts of examples or fractions of their total mass, if the aggregate uses them.
     alpha : float
@@ -142,15 +127,12 @@ class ResidualMLPClassifier(_NetworkClassifier):
     max_iter : int
         The number of steps; if k decays, the decay extends over all of them.
     learning_rate : float
-        Adam's step size.
+        Adam's step size, which falls to zero over the last third of the steps.
     penalize_intercept : bool
         Whether alpha penalises the intercepts too.
-    early_stopping : bool
-        Whether to hold out ``validation_fraction`` of the examples, keep the parameters that are best on them, and stop
-        after ``patience`` steps without improvement. If k decays, early stopping applies only to the last third of the
-        steps.
-    validation_fraction : float
-    patience : int
+    early_stopping, validation_fraction, patience : bool, float, int
+        Whether to hold out this fraction of the examples, keep the parameters that are best on them, and stop after
+        ``patience`` steps without improvement. If k decays, early stopping applies only to the last third of the steps.
     device : str
         ``"cpu"`` or, after ``import closecall.nn`` (extra ``torch``), ``"cuda"`` or ``"mps"``.
     random_state : int, RandomState or None
@@ -164,7 +146,6 @@ class ResidualMLPClassifier(_NetworkClassifier):
     network_ : NetworkGrid
         The trained network; ``ResidualMLP.of(network_.parameters)`` is a plain torch module.
     n_iter_ : int
-        Number of steps.
 
     Examples
     --------
@@ -217,15 +198,12 @@ class ResidualMLPClassifier(_NetworkClassifier):
 class ResidualMLPClassifierCV(_NetworkClassifier):
     """The paper's network with alpha, k and the aggregate chosen by cross-validation, all in one grid.
 
-    ``average`` is always tried with every alpha. Another aggregate is chosen only if its mean gain over the best
-    ``average`` setting, paired by fold, exceeds ``guard`` standard errors; with ``guard=0``, the setting with the best
-    mean score is chosen. Ties go to the larger k, then to the larger alpha. The winner is trained again on all
-    examples.
+    ``average`` is always tried. Another aggregate is chosen only if its mean gain over the best ``average`` setting,
+    paired by fold, exceeds ``guard`` standard errors; with ``guard=0``, the setting with the best mean score is chosen.
+    Ties go to the larger k, then to the larger alpha. The winner is trained again on all examples.
 
     Parameters
     ----------
-    loss : str
-        A name in :data:`closecall.losses.LOSSES`.
     aggregates : sequence of str
         The aggregates that compete with ``average``.
     ks : sequence of int, float or None, optional
@@ -238,9 +216,9 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         If an int, the number of stratified folds.
     guard : float
     n_starts : int
-        Number of random starts for every setting of every aggregate, including ``average``; an aggregate with more
-        starts than the others would have an advantage. The winner is trained again from the same start.
-    hidden, max_iter, learning_rate, penalize_intercept, device, random_state, callback
+        Number of random starts for every setting, including those of ``average``: more starts than the others would be
+        an advantage. The winner is trained again from the same start.
+    loss, hidden, max_iter, learning_rate, penalize_intercept, device, random_state, callback
         The same as for :class:`ResidualMLPClassifier`.
 
     Attributes
@@ -248,7 +226,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
     best_params_ : dict
         ``aggregate``, ``k``, ``alpha`` and ``m`` of the winner.
     alpha_, k_, m_ : float
-        The winner's settings; k and m are masses that refer to all examples.
+        The winner's settings; k and m are masses of all examples.
     cv_results_ : dict of arrays
         ``params`` (problems, 4), ``start`` (problems,), ``fold_scores`` (folds, problems), ``mean_test_score``
         (problems,); with several starts, every setting appears once per start.

@@ -1,4 +1,4 @@
-"""The compiled kernel of the network; where it is not available, the NumPy code in :mod:`.twin` is used instead.
+"""The compiled kernel of the network; where it is not available, the NumPy code in :mod:`.layers` is used instead.
 
 `kernel.c` is built when the package is installed, if there is a C compiler. It supports the logistic and hinge losses,
 the core aggregates, any masses and any number of classes, in float32. Calls release the GIL.
@@ -16,9 +16,8 @@ import numpy as np
 from .._names import Array
 from ..aggregates import get_aggregate
 from ..losses import get_loss
-from .data import Data
 from .layers import Shape
-from .paths import Path, Settings
+from .paths import Data, Path, Settings
 
 #: Losses and aggregates that the kernel supports, keyed by function, because users may register the names again.
 LOSSES = {get_loss(name).value: number for number, name in enumerate(("logistic", "hinge"))}
@@ -65,13 +64,7 @@ LIBRARY = _load()
 
 
 def serves(path: Path, dtype: Any) -> bool:
-    """Return whether the compiled kernel supports this path.
-
-    Examples
-    --------
-    >>> serves(Path("ramp", "close", 0.0, 5.0, 1.0), np.float32)
-    False
-    """
+    """Return whether the compiled kernel supports this path."""
     known = get_loss(path.loss).value in LOSSES and get_aggregate(path.aggregate).weigh in KINDS
     return LIBRARY is not None and dtype == np.float32 and known
 

@@ -12,10 +12,9 @@ from .._names import Array
 from ..aggregates import get_aggregate
 from ..objective import Problem
 from ..schedules import first_final_step
-from . import compiled, twin
-from .data import Data, prepare
-from .layers import Parameters, Shape, scores_of, start
-from .paths import Path, Settings, spans
+from . import compiled
+from .layers import Parameters, Shape, TwinWalker, margins_of, scores_of, start
+from .paths import Path, Settings, prepare, spans
 
 #: Reports completed steps, and returns the number of steps until the next report.
 Tick = Callable[[int], int]
@@ -68,7 +67,7 @@ def train_grid(
     callback: Callable[[NetworkProgress], None] | None = None,
     trainer: Callable[..., Any] | None = None,
 ) -> NetworkGrid:
-    """Train one network for each problem with full-batch Adam on one core, from a common random start or from several.
+    """Train one network for each problem with full-batch Adam on one core, from one random start or several.
 
     Problems with the same path and start are trained only once: the first third of a decay run is the same as for
     ``average``, and ``close`` and ``atk`` with k = n are the same as ``average`` throughout.
@@ -77,37 +76,22 @@ def train_grid(
     ----------
     X : array (samples, features)
     y : array (samples,)
-        Labels in {-1, +1}. With ``classes``, the labels are integers 0..classes-1, and losses are functions of the
-        top-two margin.
+        Labels in {-1, +1}; with ``classes``, integers 0..classes-1, and losses are functions of the top-two margin.
     problems : sequence of Problem
-    max_iter : int
-        The number of steps; if k decays, the decay extends over all of them.
     seed : int or sequence of int
         Seed of the random start, which determines the result; a sequence contains one seed for each problem.
     sample_weight : array (samples,), optional
         Masses.
     classes : int, optional
         Number of classes, unless the labels are -1 and +1.
-    hidden : int, optional
-        The number of units in each hidden layer; by default the number of features.
-    learning_rate : float
-        Adam's step size; it falls to zero over the last third of the run.
-    penalize_intercept : bool
-        Whether alpha penalises the intercepts as well as the weights.
     validation : (X, y), optional
-        Data for early stopping. Each network keeps its most accurate parameters and stops when it has not improved for
-        ``patience`` steps. If k decays, early stopping applies only to the last third of the run.
-    patience : int
+        Data for early stopping. Each network keeps its most accurate parameters.
     dtype : float32 or float64
         The compiled kernel computes in float32; float64 uses NumPy and is many times slower.
-    callback : callable, optional
-        A function that is called with a :class:`NetworkProgress` about a hundred times per run.
     trainer : callable, optional
         A replacement for :class:`KernelTrainer`, such as the one that :func:`closecall.nn.train_grid` uses.
-
-    Returns
-    -------
-    grid : NetworkGrid
+    max_iter, hidden, learning_rate, penalize_intercept, patience, callback
+        The same as for :class:`closecall.network.ResidualMLPClassifier`.
 
     Examples
     --------
@@ -156,7 +140,7 @@ class KernelTrainer:
         self.patience, self.tick = patience, tick
         values = begin.values.astype(data.rows.dtype)
         self.state: list[Any] = [values, np.zeros_like(values), np.zeros_like(values)]  # Adam's mean and mean square
-        self.walkers: dict[bool, compiled.CompiledWalker | twin.TwinWalker] = {}
+        self.walkers: dict[bool, compiled.CompiledWalker | TwinWalker] = {}
 
     def pick(self, rows: Sequence[int]) -> None:
         """Continue with the networks in these rows; a row may occur several times."""
@@ -178,18 +162,17 @@ class KernelTrainer:
     def _network(self, row: int, path: Path) -> Callable[[range], None]:
         fast = compiled.serves(path, self.data.rows.dtype)
         if fast not in self.walkers:
-            make = compiled.CompiledWalker if fast else twin.TwinWalker
+            make = compiled.CompiledWalker if fast else TwinWalker
             self.walkers[fast] = make(self.data, self.shape, self.settings)
         weights, mean, square = (each[row] for each in self.state)
         return self.walkers[fast].network(weights, mean, square, path)
 
     def _walk(self, row: int, path: Path, span: range) -> int:
-        walk, begin = self._network(row, path), span.start
-        while begin < span.stop:
-            end = min(begin + self.tick(0), span.stop)
-            walk(range(begin, end))
-            self.tick(end - begin)
-            begin = end
+        walk, size = self._network(row, path), self.tick(0)
+        for begin in range(span.start, span.stop, size):
+            part = range(begin, min(begin + size, span.stop))
+            walk(part)
+            self.tick(len(part))
         return span.stop - 1
 
     def _watch(self, row: int, path: Path, span: range) -> int:
@@ -201,20 +184,15 @@ class KernelTrainer:
             self.tick(1)
             if step < first:
                 continue
-            found = _correct(Parameters(self.shape, weights[None]), self.held)
-            stale = 0 if found > best else stale + 1
-            if found > best:
-                best, kept[:] = found, weights
+            right = margins_of(scores_of(Parameters(self.shape, weights[None]), self.held.rows)[0], self.held)[0] > 0
+            correct = float(right.sum() if self.held.mass is None else self.held.mass[right].sum())
+            stale = 0 if correct > best else stale + 1
+            if correct > best:
+                best, kept[:] = correct, weights
             if stale >= self.patience:
                 break
         weights[:] = kept
         return step
-
-
-def _correct(parameters: Parameters, data: Data) -> float:
-    """Return the mass of the examples that one network classifies correctly."""
-    right = twin.margins_of(scores_of(parameters, data.rows)[0], data)[0] > 0
-    return float(right.sum() if data.mass is None else data.mass[right].sum())
 
 
 def ticker(callback: Callable[[NetworkProgress], None] | None, total: int) -> Tick:

@@ -1,4 +1,7 @@
-"""Paths: everything that determines the steps of a network. Problems with the same path are trained only once."""
+"""The tasks of a grid: its examples, checked and without repetition, and the paths of its networks.
+
+A path is everything that determines the steps of a network. Problems with the same path are trained only once.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,63 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
 from .._names import Array
-from ..aggregates import get_aggregate
-from ..objective import Problem
+from ..aggregates import check_mass, get_aggregate
+from ..objective import Problem, check_data
 from ..schedules import decay, first_final_step, last_convex_step
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's usual constants
 #: Aggregates that equal the average if they select everything, keyed by function, because users may register new names.
 _ALL_IS_AVERAGE = {get_aggregate(name).weigh for name in ("atk", "close")}
+
+
+@dataclass(frozen=True)
+class Data:
+    """Distinct examples.
+
+    Rows have shape (samples, features). Targets (samples,) are signs as floats, or class numbers. Masses (samples,) are
+    float64, or None if all of them are one. There is one output if targets are signs, otherwise one for each class.
+    """
+
+    rows: Array
+    targets: Array
+    mass: Array | None
+    total: float
+    outputs: int
+
+
+def prepare(X: Any, y: Any, sample_weight: Any, classes: int | None, dtype: Any) -> Data:
+    """Check and convert examples, merge identical (x, y) rows by adding their masses, and sort the rows.
+
+    A matrix product may return slightly different scores for identical rows, which would break their tie. After merging
+    and sorting, the result depends neither on the order of the rows nor on whether rows are repeated or weighted.
+    """
+    X, y, dtype = np.asarray(X, dtype=np.float64), np.asarray(y), np.dtype(dtype)
+    if classes is None:
+        X, y, mass = check_data(X, y, sample_weight)
+    else:
+        mass = np.ones(len(X)) if sample_weight is None else check_mass(sample_weight, len(X))
+    with np.errstate(over="ignore"):
+        rounded = X.astype(dtype)
+    if not np.isfinite(rounded).all():
+        raise ValueError(f"X contains NaN, infinite values or values too large for {dtype}; impute or scale them first")
+    table, inverse = np.unique(np.column_stack([rounded, y])[mass > 0], axis=0, return_inverse=True)
+    with np.errstate(over="ignore"):
+        mass = np.bincount(inverse.ravel(), weights=mass[mass > 0])
+    low, high = np.finfo(dtype).tiny, np.finfo(dtype).max / len(mass)
+    if mass.min() < low or mass.max() > high:
+        raise ValueError(f"sample_weight is outside {low:.0e} .. {high:.0e}, the range of {dtype}; rescale the weights")
+    return Data(
+        np.ascontiguousarray(table[:, :-1], dtype=dtype),
+        table[:, -1].astype(dtype if classes is None else np.int64),
+        None if (mass == 1).all() else mass,
+        float(mass.sum()),
+        1 if classes is None else classes,
+    )
 
 
 @dataclass(frozen=True)
@@ -33,13 +82,7 @@ class Settings:
         return self.learning_rate * min(1.0, left)
 
     def factors(self, step: int) -> tuple[float, float]:
-        """Return Adam's bias corrections for the running mean (multiplied by the step size) and the root mean square.
-
-        Examples
-        --------
-        >>> [round(each, 6) for each in Settings(3, 0.1, False).factors(1)]
-        [1.0, 31.622777]
-        """
+        """Return Adam's bias corrections: of the running mean (times the step size) and of the root mean square."""
         return self.rate(step) / (1 - BETAS[0] ** step), 1 / math.sqrt(1 - BETAS[1] ** step)
 
 
@@ -54,13 +97,7 @@ class Path:
     alpha: float
 
     def counts(self, total: float, steps: int, span: range) -> Array:
-        """Return k, as a mass, at each step of a span: an array (len(span),), for a run of ``steps`` steps.
-
-        Examples
-        --------
-        >>> Path("hinge", "close_decay", 0.0, 10.0, 1.0).counts(100.0, 9, range(4, 8)).tolist()
-        [70.0, 40.0, 10.0, 10.0]
-        """
+        """Return k, as a mass, at each step of a span: an array (len(span),), for a run of ``steps`` steps."""
         k = min(self.k, total)
         if not get_aggregate(self.aggregate).decays:
             return np.full(len(span), k)
@@ -69,13 +106,7 @@ class Path:
 
 
 def path_of(problem: Problem, total: float, *, convex: bool) -> Path:
-    """Return the path of a problem, either in the convex first third of a decay run or after it.
-
-    Examples
-    --------
-    >>> path_of(Problem("hinge", "close_decay", k=10), 100.0, convex=True)
-    Path(loss='hinge', aggregate='average', m=0.0, k=inf, alpha=1.0)
-    """
+    """Return the path of a problem, either in the convex first third of a decay run or after it."""
     aggregate = get_aggregate(problem.aggregate)
     k, m = aggregate.counts(problem.k, problem.m, total)
     takes_all = k >= total or (aggregate.decays and convex)

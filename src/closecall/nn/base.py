@@ -22,17 +22,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
         Counts of examples in a batch, fractions of the batch, or None (all examples for ``k``, none for ``m``), if the
         reducer uses them. A batch smaller than the count is used in full.
     dim, nonfinite, reduction, group
-        The same as in :func:`closecall.nn.functional.aggregate`: the dimensions along which examples are ranked, how to
-        treat losses that are not finite, whether to return the mean, the sum or the weighted losses, and the processes
-        that share a batch.
-
-    Attributes
-    ----------
-    last_k : float or tensor
-        The total weight selected in the last call, for logging.
-    last_threshold : float or tensor
-        The loss (or, for close-k, the closeness) at which the selection ended; one value for each selection if there
-        are several.
+        The same as in :func:`closecall.nn.functional.aggregate`.
     """
 
     aggregate: ClassVar[str]
@@ -134,12 +124,12 @@ class Reducer(nn.Module):  # type: ignore[misc]
 
     @property
     def last_k(self) -> Any:
-        """The total weight selected in the last call, over all processes of a group."""
+        """The total weight selected in the last call, over all processes of a group, for logging."""
         return _number(self._last[0])
 
     @property
     def last_threshold(self) -> Any:
-        """The loss (or, for close-k, the closeness) at which the last selection ended."""
+        """The loss (or, for close-k, the closeness) at which the last selection ended, or one for each selection."""
         return _number(self._last[1])
 
     def attach(self, schedule: Any) -> None:

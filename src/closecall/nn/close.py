@@ -14,7 +14,7 @@ from closecall.aggregates import Count, resolve_count
 from .base import Reducer
 from .distributed import GroupSelector, gather, join, resolve_group
 from .general import mass_of, rows_of
-from .plan import Batch, Layout, check_batch, layout_of
+from .plan import Batch, Layout, Plan, check_batch, layout_of
 from .schedule import decayed
 from .selection import NOT_FINITE, Selector, require, weigh
 from .soft import weighted
@@ -34,20 +34,11 @@ class KeyMemory(nn.Module):  # type: ignore[misc]
     Every batch has a closest ten percent, even a batch of 32 easy examples, none of which a selection from the full
     data would include. Therefore the reducer selects the examples of a batch whose keys are below the k-th smallest key
     *of the ring*. If the parameters are constant and the ring holds one epoch, the result is exactly the full-batch
-    selection. While the parameters change, older keys are out of date. A ring of 16 to 32 batches agreed best with the
-    full-batch selection in our runs (benchmarks/torch_loss.py of commit d8b6b613). For a group of processes, the ring
-    holds the joint batches and is the same on every process, so any process may save it.
+    selection. While the parameters change, older keys are out of date: a ring of 16 to 32 batches agreed best with the
+    full-batch selection (benchmarks/torch_loss.py of commit d8b6b613). The ring of a group of processes holds the joint
+    batches and is the same on every process, so any process may save it.
 
-    Slots that are not yet filled have mass zero. Keys are ranked in float32 or float64; converting a model to half
-    precision does not convert this memory.
-
-    Examples
-    --------
-    >>> memory = KeyMemory(3)
-    >>> for key in (5.0, 6.0, 7.0, 8.0):
-    ...     memory.remember(Keys(torch.tensor([[key]]), torch.ones(1, 1), torch.ones(1, 1)))
-    >>> memory.keys[0].tolist()
-    [8.0, 6.0, 7.0]
+    Slots that are not yet filled have mass zero. Converting a model to half precision does not convert this memory.
     """
 
     keys: Tensor
@@ -110,20 +101,18 @@ class KeyMemory(nn.Module):  # type: ignore[misc]
 
 
 class CloseK(Reducer):
-    """The k losses nearest the threshold: the close calls.
+    """The k losses nearest the threshold: the close calls. The other options are those of every :class:`Reducer`.
 
     Parameters
     ----------
     k : int, float or None
-        Number of close calls: a count per batch, a fraction of the batch, or None for all.
+        The number of close calls in a batch, a fraction of the batch, or None for all.
     threshold : float, optional
         T, the loss on the decision boundary: ``math.log(2)`` for the logistic loss, BCE with logits and two-class
         cross-entropy, and 1 for the hinge loss. T cannot be inferred from the losses; without it, pass ``closeness``
         to the call, or use :class:`CloseKLoss`, which computes it from the logits.
     temperature : float, optional
         The width of a soft selection (:mod:`closecall.nn.soft`); by default the selection is hard.
-    dim, nonfinite, reduction, group
-        The same as for every :class:`Reducer`.
     memory : None or "global"
         With ``"global"``, k refers to the full data instead of the batch: each batch is ranked among the last
         ``memory_size`` examples (:class:`KeyMemory`), and the mean is divided by the expected weight. A batch is
@@ -191,7 +180,7 @@ class CloseK(Reducer):
         # The weights of a batch among the remembered keys, in the shape of the losses, and its expected divisor.
         assert self.memory is not None
         plan, layout, start = self.plan(), layout_of(batch.losses.shape, None), 0
-        new, poison = self._keys(batch, layout)
+        new, poison = self._keys(plan, batch, layout)
         if self.group is not None:
             rows, start = gather(torch.cat(new), resolve_group(self.group))
             new = Keys(*rows.split(1))
@@ -211,11 +200,10 @@ class CloseK(Reducer):
         dtype = batch.losses.dtype
         return layout.from_rows(own).to(dtype), expected.reshape(()).to(dtype)
 
-    def _keys(self, batch: Batch, layout: Layout) -> tuple[Keys, Tensor]:
+    def _keys(self, plan: Plan, batch: Batch, layout: Layout) -> tuple[Keys, Tensor]:
         # Keys that may enter the memory: keys that are not finite raise an error or get a mass of zero.
-        assert self.memory is not None
-        plan = self.plan()
         rows = rows_of(plan, batch, layout)
+        assert self.memory is not None
         assert rows.closeness is not None
         keys = rows.closeness.to(self.memory.keys.dtype)
         mass = torch.ones_like(keys) if rows.mass is None else rows.mass.to(keys.dtype)

@@ -2,17 +2,16 @@
 
 The k-th key is found digit by digit. The bits of a key are arranged to sort like the original floats and divided into
 digits of 11 bits: three digits for float32 and six for float64. For each digit, every process sums the mass of its keys
-by the value of the digit, ``all_reduce`` adds up these sums, and the value that contains the k-th key is kept. This is
-a bisection with 2048 branches; it transfers 16 kB per round and row, regardless of the batch size. Counts are exact, so
-the cut is exact too.
+by the value of the digit, ``all_reduce`` adds up these sums (16 kB per row, regardless of the batch size), and the
+value that contains the k-th key is kept. Counts are exact, so the cut is exact too.
 
 **Gradients.** DistributedDataParallel averages the gradients of W processes. On each process, the loss has the value of
 the joint batch and W times the gradient of that process's examples, so the average of these gradients is the gradient
 of the joint batch. (If you sum gradients instead of averaging them, divide by W.)
 
 Every process must call the reducer in every step; a process with an empty batch calls it with an empty tensor. If
-``dim=`` includes dimension 0 (the batch), the processes share the rows, as in a separate selection for each class.
-Otherwise each row belongs to one process, as in a separate selection for each image, and only the mean is shared.
+``dim=`` includes dimension 0 (the batch), the processes share the rows. Otherwise each row belongs to one process, as
+in a separate selection for each image, and only the mean is shared.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .cuts import almost
-from .selection import BAD_MASS, NEGATIVE_MASS, NOT_FINITE, Cut, Selector
+from .selection import BAD_MASS, NEGATIVE_MASS, NOT_FINITE, Cut, Selector, almost
 
 DIGIT = 11
 
@@ -41,13 +39,7 @@ def resolve_group(group: Any) -> Any:
 
 
 def ordered_bits(keys: Tensor) -> Tensor:
-    """Convert floats to integers that sort in the same order: float32 to int32, float64 to int64.
-
-    Examples
-    --------
-    >>> ordered_bits(torch.tensor([-2.0, -0.0, 0.0, 1.0])).tolist()
-    [-1073741825, 0, 0, 1065353216]
-    """
+    """Convert floats to integers that sort in the same order: float32 to int32, float64 to int64."""
     keys = keys + 0.0  # -0.0 and 0.0 are one key
     dtype = torch.int32 if keys.dtype == torch.float32 else torch.int64
     bits = keys.view(dtype)

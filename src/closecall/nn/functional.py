@@ -1,8 +1,7 @@
 """Aggregates as functions that reduce per-example losses of any shape to one number with a gradient.
 
 The value is ``weights . losses`` with the weights of :mod:`closecall.aggregates`, which are chosen without a gradient
-and held fixed. The paper's constant M does not affect the gradient and is left out of the value. Losses of any shape,
-such as a segmentation map, are treated as one batch of examples, or, with ``dim``, as several batches. Losses in half
+and held fixed. The paper's constant M does not affect the gradient and is left out of the value. Losses in half
 precision are converted to float32. A count greater than the batch size means the whole batch. On the CPU, a NaN loss
 raises an error, even under ``torch.compile`` and ``vmap``. On accelerators, where a check would have to wait for the
 device, a NaN loss makes the value NaN.
@@ -91,25 +90,21 @@ def aggregate(
     name : str
         A name in :data:`closecall.aggregates.AGGREGATES`.
     losses : tensor of any shape
-        One loss for each example.
     k, m : int, float or None
-        Counts of examples, fractions of their total mass, or None, which means all for ``k`` and none for ``m``. A
-        batch smaller than the count is used in full.
+        Counts of examples, fractions of their total mass, or None, which means all for ``k`` and none for ``m``.
     threshold : float, optional
-        T, the loss on the decision boundary; the close aggregates need T or ``closeness``. T is log 2 for the logistic
-        loss and two-class cross-entropy, and 1 for the hinge loss.
+        T, the loss on the decision boundary (:class:`closecall.nn.CloseK`); close aggregates need T or ``closeness``.
     closeness : tensor of the losses' shape, optional
         The distance of each example from the boundary, used instead of ``abs(losses - threshold)`` for losses without a
         constant T, such as cross-entropy with more than two classes (:func:`closecall.nn.losses.logit_losses`).
     mass : tensor of the losses' shape, optional
         Sample weights: an example of mass 2 counts as two examples.
     mask : boolean tensor of the losses' shape, optional
-        Which examples count. Masked examples, such as ignored pixels or padding, are not ranked and may have any loss,
-        even NaN. If all examples are masked, the value is 0.
+        Which examples count. The others, such as ignored pixels or padding, may have any loss, even NaN. If no example
+        counts, the value is 0.
     dim : int or tuple of int, optional
         The dimensions along which examples are ranked; each position in the other dimensions has its own selection.
-        For example, losses (images, height, width) are selected image by image with ``dim=(1, 2)``. The mean is taken
-        over all selections.
+        For example, ``dim=(1, 2)`` selects image by image from losses (images, height, width). The mean is over all.
     min_loss, min_kept : float; int, float or None
         For ``"atk"``: select the losses above ``min_loss``, but at least ``min_kept`` and at most ``k`` of them.
     temperature : float, optional
@@ -119,23 +114,17 @@ def aggregate(
         gradient (as GradScaler requires), or treat them as masked. An infinite loss that is not selected has no effect.
     reduction : {"mean", "sum", "none"}
         The mean is the sum divided by the total weight: k for ``close`` and ``atk``, n for ``average``, 1 for ``top``.
-        ``"none"`` returns the weighted losses in their original shape; for a group, only those of this process,
-        unscaled.
+        ``"none"`` returns the weighted losses in their shape; for a group, only those of this process, unscaled.
     group : process group or "world", optional
         The processes whose joint batch is used for the selection (:mod:`closecall.nn.distributed`).
     remaining : tensor (2,), optional
         The position of a schedule such as :class:`closecall.nn.KDecay`.
 
-    Returns
-    -------
-    value : scalar tensor, or with ``reduction="none"`` a tensor of the losses' shape
-
     Examples
     --------
     >>> import torch
-    >>> losses = torch.tensor([0.1, 2.0, 0.7])
-    >>> aggregate("atk", losses, k=2, reduction="sum").item()
-    2.700000047683716
+    >>> aggregate("atk", torch.tensor([0.25, 2.0, 0.75]), k=2, reduction="sum").item()
+    2.75
     """
     plan = Plan(name, k, m, threshold, min_loss, min_kept, temperature, dim, nonfinite, reduction, group, remaining)
     plan.check()

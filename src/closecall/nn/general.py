@@ -82,9 +82,11 @@ def reduce_generally(plan: Plan, batch: Batch, weigher: Any = None) -> Outcome:
 def choose(plan: Plan, batch: Batch, weigher: Any = None) -> tuple[Chosen, RankedRows, Tensor, Tensor]:
     """Return the weights of a batch, its rows, the sums of :func:`sums_of` and the edge of each row (rows,)."""
     layout = layout_of(batch.losses.shape, plan.dim)
-    rows = rows_of(plan, batch, layout)
-    select, strict = selector_of(plan, layout, rows.mass), plan.nonfinite == "raise"
+    rows, strict = rows_of(plan, batch, layout), plan.nonfinite == "raise"
     group = None if plan.group is None else GroupSelector(rows.mass, group=resolve_group(plan.group))
+    select = Selector(rows.mass, refuse="nan" if strict else "")
+    if group is not None and 0 in layout.ranked:  # dimension 0 is the batch: the processes share its rows
+        select = group
     infinite = strict if group is None else group.check(rows.losses, strict, batch.mask is None)
     if strict and group is None:
         require(~torch.isnan(rows.losses).any(), NOT_FINITE)
@@ -99,31 +101,19 @@ def choose(plan: Plan, batch: Batch, weigher: Any = None) -> tuple[Chosen, Ranke
 
 
 def sums_of(found: Chosen, mass: Tensor | None, divisor: Tensor | None, group: GroupSelector | None) -> Tensor:
-    """Return the selected weight and the mean's divisor (the sum of the selected divisors) on this process.
-
-    If the weights change with the losses, the gradient requires a constant divisor: the selected weight times the mean
-    divisor.
-    """
+    """Return the selected weight and the mean's divisor (the sum of the selected divisors) on this process."""
     exact = found.weights.to(count_dtype(found.weights.device))
     taken = exact.sum()
     if divisor is None:
         by = taken
     elif found.offset is None:
         by = (exact * divisor).sum()
-    else:
+    else:  # weights that change with the losses: the gradient requires a constant mean divisor
         whole = torch.ones_like(exact) if mass is None else mass.to(exact.dtype)
         parts = torch.stack([(whole * divisor).sum(), whole.sum()])
         over, under = parts if group is None else join(parts, group.group)
         by = taken * over / torch.where(under > 0, under, 1.0)
     return torch.stack([taken, by]).to(found.weights.dtype)
-
-
-def selector_of(plan: Plan, layout: Layout, mass: Tensor | None) -> Selector:
-    """Return the selector of a plan; processes share rows if dimension 0 (the batch) is ranked."""
-    refuse = "nan" if plan.nonfinite == "raise" else ""
-    if plan.group is None or 0 not in layout.ranked:
-        return Selector(mass, refuse=refuse)
-    return GroupSelector(mass, refuse="", group=resolve_group(plan.group))
 
 
 def rows_of(plan: Plan, batch: Batch, layout: Layout) -> RankedRows:

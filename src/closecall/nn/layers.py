@@ -1,7 +1,4 @@
-"""The paper's network in torch: one network as a plain module, and many networks of the same shape at once.
-
-:mod:`closecall.network.layers` defines the network and the layout of its weights.
-"""
+"""The network of :mod:`closecall.network.layers` in torch: as a plain module, and many of the same shape at once."""
 
 from __future__ import annotations
 
@@ -15,12 +12,6 @@ def scores_of(shape: Shape, values: Tensor, inputs: Tensor) -> Tensor:
     """Return the scores (rows, outputs, samples) of networks (rows, size).
 
     The inputs have shape (features + 1, samples), with ones in the last row.
-
-    Examples
-    --------
-    >>> shape = Shape(features=2, hidden=2, outputs=1)
-    >>> scores_of(shape, torch.zeros(3, shape.size), torch.ones(3, 5)).shape
-    torch.Size([3, 1, 5])
     """
     seen = inputs.expand(len(values), -1, -1)
     first, second, output = (
@@ -35,13 +26,8 @@ def scores_of(shape: Shape, values: Tensor, inputs: Tensor) -> Tensor:
 class ResidualMLP(nn.Module):  # type: ignore[misc]
     """The paper's network as a plain module, for any training loop.
 
-    Parameters
-    ----------
-    features : int
-    hidden : int, optional
-        The number of units in each hidden layer; by default the number of features, as in the paper.
-    outputs : int
-        One logit for two classes, otherwise one for each class.
+    Each hidden layer has ``hidden`` units, by default as many as features, as in the paper. Use one output for two
+    classes, otherwise one for each class.
 
     Examples
     --------

@@ -33,13 +33,7 @@ Weighted = tuple[Tensor, Tensor, Tensor | None]
 
 
 def squeezed(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return single logits in the shape of the targets, and logits with a class dimension unchanged.
-
-    Examples
-    --------
-    >>> squeezed(torch.zeros(4, 1, 6, 6), torch.zeros(4, 6, 6)).shape
-    torch.Size([4, 6, 6])
-    """
+    """Return single logits in the shape of the targets, and logits with a class dimension unchanged."""
     for dim in (-1, 1) if logits.ndim == targets.ndim + 1 > 1 else ():
         if logits.shape[dim] == 1 and logits.squeeze(dim).shape == targets.shape:
             return logits.squeeze(dim)
@@ -63,10 +57,6 @@ def margins(logits: Tensor, targets: Tensor) -> Tensor:
         may have an additional dimension of size 1, which is dimension 1 or the last.
     targets : tensor (samples, ...)
         With one logit, the values are 0 and 1, or -1 and +1. With classes, they are integers 0..classes-1.
-
-    Returns
-    -------
-    margins : tensor (samples, ...)
 
     Examples
     --------
@@ -99,7 +89,7 @@ def logit_losses(
     alpha: float | None = None,
     q: float | None = None,
 ) -> LogitLosses:
-    """Return each example's loss, for a named loss on logits, and its distance from the boundary.
+    """Return the named loss of each example, and the example's distance from the boundary.
 
     | name | with one logit | with a logit for each class |
     |---|---|---|
@@ -112,19 +102,15 @@ def logit_losses(
     | ``top_two_logistic``, ``top_two_focal``, ... | refused | any margin loss of the top-two margin |
     | ``hinge``, ``squared_hinge``, ``ramp``, ``modified_huber``, ``sigmoid`` | of the margin | of the top-two margin |
 
-    The logistic loss of the top-two margin is smaller than cross-entropy, which takes all other classes into account.
     With a logit for each class, ``logistic`` and ``focal`` still refer to the top-two margin; a warning names the
-    alternatives.
-
-    On the boundary, the value of a softmax loss depends on the other classes, and class weights and label smoothing
-    change the value of any loss. Close calls are therefore determined only by the margin loss of the (top-two) margin,
-    before any weights are applied.
+    alternatives. On the boundary, the value of a softmax loss depends on the other classes, and class weights and label
+    smoothing change the value of any loss. Close calls are therefore determined only by the margin loss of the
+    (top-two) margin, before any weights are applied.
 
     Parameters
     ----------
     name : str
-    logits : tensor (samples, ...) or (samples, classes, ...)
-    targets : tensor (samples, ...)
+    logits, targets : tensor
         The same as in :func:`margins`. Cross-entropy also accepts probabilities (samples, classes, ...) and binary
         cross-entropy accepts probabilities (samples, ...); the margin is then that of the most likely class.
     weight : tensor (classes,), optional
@@ -136,11 +122,10 @@ def logit_losses(
     gamma : float, optional
         The exponent of the focal loss, 2 by default.
     alpha : float, optional
-        With one logit, the focal loss's factor for positives; the factor for negatives is 1 - alpha. With a logit for
-        each class, use ``weight``.
+        With one logit, the focal loss's factor for positives; 1 - alpha is the factor for negatives.
     q : float, optional
-        The exponent of the generalised cross-entropy, 0.7 by default: near 0, the loss approaches the log loss; at 1,
-        it is the probability of an error.
+        The exponent of the generalised cross-entropy, 0.7 by default: near 0, it approaches the log loss; at 1, it is
+        the probability of an error.
 
     Examples
     --------

@@ -22,18 +22,16 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
     ----------
     reducer : Reducer
     loss : str
-        ``"log_loss"``, the default, is torch's cross-entropy with a logit for each class, and its binary cross-entropy
-        with one logit for each target. :func:`closecall.nn.losses.logit_losses` lists all names.
+        A name in the table of :func:`closecall.nn.losses.logit_losses`.
     ignore_index : int, optional
-        Targets with this value are ignored: they are neither ranked nor counted, and their logits may have any value,
-        even NaN. If all targets are ignored, the loss and the gradient are 0. As in torch, a negative value has no
-        effect on targets that are probabilities.
+        Targets with this value do not count, and their logits may have any value, even NaN. If all targets are ignored,
+        the loss and the gradient are 0. As in torch, a negative value has no effect on targets that are probabilities.
     weight, pos_weight, label_smoothing, gamma, alpha, q
         The same as in :func:`closecall.nn.losses.logit_losses`. As in torch's cross-entropy, the mean is the sum of the
-        losses divided by the sum of the weights of the selected targets, or by the number of selected targets if the
-        targets are class probabilities. (If the weights of a smooth reducer change with the losses, the gradient
-        requires dividing by the mean weight of all targets instead.) To weight the examples in the selection as well,
-        pass ``mass`` to the call. None of these options affects which examples are close calls; only the margin does.
+        losses divided by the sum of the weights of the selected targets, or by their number if they are class
+        probabilities. (If the weights of a smooth reducer change with the losses, the gradient requires dividing by the
+        mean weight of all targets instead.) Close calls depend only on the margin. To weight the examples in the
+        selection as well, pass ``mass`` to the call.
 
     Examples
     --------
@@ -129,12 +127,17 @@ def _as_factors(name: str, given: Any) -> Tensor:
 class _NamedLoss(AggregateLoss):
     reducer_class: ClassVar[type[Reducer]]
 
+    def __init_subclass__(cls, reducer: type[Reducer] | None = None, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if reducer is not None:  # a user's own subclass keeps the reducer
+            cls.reducer_class = reducer
+
     def __init__(self, loss: str = "log_loss", **settings: Any) -> None:
         own = {name: settings.pop(name) for name in ("ignore_index", *LossOptions._fields) if name in settings}
         super().__init__(self.reducer_class(**settings), loss, **own)
 
 
-class CloseKLoss(_NamedLoss):
+class CloseKLoss(_NamedLoss, reducer=CloseK):
     """The average loss of the k close calls: ``CloseKLoss(loss, k=..., **settings of CloseK)``.
 
     Examples
@@ -145,58 +148,38 @@ class CloseKLoss(_NamedLoss):
     0.6445
     """
 
-    reducer_class = CloseK
 
-
-class AverageTopKLoss(_NamedLoss):
+class AverageTopKLoss(_NamedLoss, reducer=reducers.AverageTopK):
     """The average of the k largest losses: ``AverageTopKLoss(loss, k=...)``."""
 
-    reducer_class = reducers.AverageTopK
 
-
-class TopKLoss(_NamedLoss):
+class TopKLoss(_NamedLoss, reducer=reducers.TopK):
     """The k-th largest loss: ``TopKLoss(loss, k=...)``."""
 
-    reducer_class = reducers.TopK
 
-
-class MaximalLoss(_NamedLoss):
+class MaximalLoss(_NamedLoss, reducer=reducers.Maximal):
     """The largest loss: ``MaximalLoss(loss)``."""
 
-    reducer_class = reducers.Maximal
 
-
-class AverageLoss(_NamedLoss):
+class AverageLoss(_NamedLoss, reducer=reducers.Average):
     """The average of all losses: ``AverageLoss(loss)``."""
 
-    reducer_class = reducers.Average
 
-
-class RankedRangeLoss(_NamedLoss):
+class RankedRangeLoss(_NamedLoss, reducer=reducers.RankedRange):
     """The average of the losses ranked m+1 to k: ``RankedRangeLoss(loss, k=..., m=...)``."""
 
-    reducer_class = reducers.RankedRange
 
-
-class TrimmedLoss(_NamedLoss):
+class TrimmedLoss(_NamedLoss, reducer=reducers.Trimmed):
     """The average of all but the m largest losses: ``TrimmedLoss(loss, m=...)``."""
 
-    reducer_class = reducers.Trimmed
 
-
-class HardNegativesLoss(_NamedLoss):
+class HardNegativesLoss(_NamedLoss, reducer=reducers.HardNegatives):
     """The loss of the positives and the hardest negatives: ``HardNegativesLoss(loss, ratio=3)``."""
 
-    reducer_class = reducers.HardNegatives
 
-
-class SpectrumLoss(_NamedLoss):
+class SpectrumLoss(_NamedLoss, reducer=reducers.Spectrum):
     """An aggregate from one of the families: ``SpectrumLoss(loss, name="human(0.4,0.3)")``."""
 
-    reducer_class = reducers.Spectrum
 
-
-class TiltedLoss(_NamedLoss):
+class TiltedLoss(_NamedLoss, reducer=reducers.Tilted):
     """The tilted loss: ``TiltedLoss(loss, t=...)``."""
-
-    reducer_class = reducers.Tilted

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,9 +19,8 @@ from closecall.aggregates import get_aggregate
 from closecall.losses import get_loss
 from closecall.network import grid
 from closecall.network.classifier import ACCELERATED
-from closecall.network.data import Data
 from closecall.network.grid import KernelTrainer, NetworkGrid
-from closecall.network.paths import BETAS, EPSILON, Path, blocks
+from closecall.network.paths import BETAS, EPSILON, Data, Path, blocks
 from closecall.objective import Problem
 from closecall.schedules import first_final_step
 
@@ -45,20 +43,7 @@ def train_grid(
 ) -> NetworkGrid:
     """Train one network for each problem, as :func:`closecall.network.train_grid` does, on a torch device.
 
-    Parameters
-    ----------
-    X : array (samples, features)
-    y : array (samples,)
-    problems : sequence of Problem
-    device : str or torch.device
-    dtype : torch.dtype
-    options : dict
-        The same as for :func:`closecall.network.train_grid`. With ``validation``, a block stops when none of its
-        networks has improved for ``patience`` steps.
-
-    Returns
-    -------
-    grid : NetworkGrid
+    The ``options`` are the same. Early stopping ends a block when all of its networks have stopped improving.
 
     Examples
     --------
@@ -79,15 +64,11 @@ def train_grid(
 ACCELERATED["torch"] = train_grid  # lets the classifiers of closecall.network use torch devices
 
 
-@dataclass(frozen=True)
-class Tensors:
-    """Examples on a device: inputs (features + 1, samples) with a last row of ones, targets and masses (samples,)."""
+class Tensors(Data):
+    """Examples on a device; the rows are inputs (features + 1, samples), and the last row contains ones."""
 
-    inputs: Tensor
+    rows: Tensor
     targets: Tensor
-    mass: Tensor | None
-    total: float
-    outputs: int
 
     @classmethod
     def of(cls, data: Data, device: Any) -> Tensors:
@@ -106,7 +87,7 @@ class Tensors:
 
     def column(self, values: Any) -> Tensor:
         """Convert counts (rows,) to a column (rows, 1) in the dtype of counts."""
-        return torch.tensor(values, dtype=count_dtype(self.inputs.device), device=self.inputs.device)[:, None]
+        return torch.tensor(values, dtype=count_dtype(self.rows.device), device=self.rows.device)[:, None]
 
 
 class TorchTrainer(KernelTrainer):
@@ -115,13 +96,13 @@ class TorchTrainer(KernelTrainer):
     def __init__(self, *given: Any, device: Any) -> None:
         super().__init__(*given)
         self.data, self.held = (None if each is None else Tensors.of(each, device) for each in (self.data, self.held))
-        self.state = [torch.as_tensor(each).to(self.data.inputs) for each in self.state]
+        self.state = [torch.as_tensor(each).to(self.data.rows) for each in self.state]
         penalized = self.shape.penalized(self.settings.penalize_intercept)
-        self.penalized = torch.as_tensor(penalized).to(self.data.inputs)
+        self.penalized = torch.as_tensor(penalized).to(self.data.rows)
 
     def train(self, paths: Sequence[Path], span: range, *, watched: bool) -> list[int]:
         """Train every block of networks through a span of steps, and return the last step of each network."""
-        inputs = self.data.inputs
+        inputs = self.data.rows
         room = CPU_BLOCK if inputs.device.type == "cpu" else LARGE_BLOCK
         size = max(1, room // ((2 * self.shape.hidden + self.shape.outputs) * inputs.shape[1]))
         steps: list[int] = []
@@ -140,14 +121,14 @@ class TorchTrainer(KernelTrainer):
         """Train rows that share a loss and an aggregate through a span of steps in place; return the last step."""
         data, settings = self.data, self.settings
         loss, aggregate = get_loss(paths[0].loss), get_aggregate(paths[0].aggregate)
-        alphas = data.inputs.new_tensor([[path.alpha] for path in paths]) * self.penalized
+        alphas = data.rows.new_tensor([[path.alpha] for path in paths]) * self.penalized
         counts = np.array([path.counts(data.total, settings.max_iter, span) for path in paths])
         m = data.column([path.m for path in paths])
         select = Selector(None if data.mass is None else data.mass.expand(len(paths), -1))
         values, mean, square = state
         for step, ks in zip(span, counts.T, strict=True):
             leaf = values.detach().requires_grad_()
-            losses = MARGIN_LOSSES[loss.name](data.margins(scores_of(self.shape, leaf, data.inputs)))
+            losses = MARGIN_LOSSES[loss.name](data.margins(scores_of(self.shape, leaf, data.rows)))
             fixed = losses.detach()
             chosen = WEIGH[paths[0].aggregate](select, fixed, (fixed - loss.threshold).abs(), data.column(ks), m)
             (gradient,) = torch.autograd.grad((chosen * losses).sum(), leaf)
@@ -174,7 +155,7 @@ class Watch:
 
     def look(self, values: Tensor) -> bool:
         """Compare the networks with the best so far; return True if no row has improved for ``patience`` steps."""
-        right = self.data.margins(scores_of(self.shape, values, self.data.inputs)) > 0
+        right = self.data.margins(scores_of(self.shape, values, self.data.rows)) > 0
         mass = torch.ones_like(self.data.targets) if self.data.mass is None else self.data.mass
         found = (right * mass).sum(dim=1).double().cpu()
         better = found > self.best

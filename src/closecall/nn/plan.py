@@ -12,8 +12,8 @@ from torch import Tensor
 
 from closecall._names import lookup
 from closecall.aggregates import AGGREGATES, Count, get_aggregate, resolve_count
+from closecall.schedules import between
 
-from .schedule import between
 from .soft import SOFT
 
 UNKNOWN_THRESHOLD = (
@@ -174,13 +174,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(shape: Any, dim: int | tuple[int, ...] | None) -> Layout:
-    """Return the layout of losses for a selection along ``dim``, or over all dimensions.
-
-    Examples
-    --------
-    >>> layout_of((8, 512, 512), (1, 2))[:4]
-    ((0,), (1, 2), 8, 262144)
-    """
+    """Return the layout of losses for a selection along ``dim``, or over all dimensions."""
     shape = tuple(shape)
     if dim is None:
         return Layout((), tuple(range(len(shape))), 1, math.prod(shape), shape)

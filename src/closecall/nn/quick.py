@@ -16,16 +16,15 @@ from torch import Tensor
 from closecall._names import Array
 from closecall.aggregates import get_aggregate
 
-from .cuts import Taken, take_row
 from .plan import UNKNOWN_THRESHOLD, ZERO_MASS, Batch, Layout, Outcome, Plan, layout_of, limited
-from .selection import BAD_MASS, NEGATIVE_MASS, NOT_FINITE, refuse_keys
+from .selection import BAD_MASS, NEGATIVE_MASS, NOT_FINITE, Taken, refuse_keys, take_row
 
 
 class Row(NamedTuple):
     """The data of one selection: arrays (samples,) without masked examples, and counts as masses."""
 
     losses: Array
-    closeness: Array | None
+    closeness: Any  # an array for close-k, which needs it
     mass: Array | None
     total: float
     k: float
@@ -51,19 +50,14 @@ def _ranked_range(row: Row) -> Taken:
     return Taken(outer.weights - inner.weights, outer.mass - inner.mass, outer.edge)
 
 
-def _close(row: Row) -> Taken:
-    assert row.closeness is not None
-    return take_row(row.closeness, row.k, row.mass, row.total)
-
-
 #: The selection of each core aggregate; the edge is that of the negated losses if the largest are selected.
 TAKE: dict[str, Callable[[Row], Taken]] = {
     "average": lambda row: take_row(-row.losses, math.inf, row.mass, row.total),
     "maximal": lambda row: take_row(-row.losses, 1.0, row.mass, row.total),
     "top": _top,
     "atk": lambda row: take_row(-row.losses, row.k, row.mass, row.total),
-    "close": _close,
-    "close_decay": _close,
+    "close": lambda row: take_row(row.closeness, row.k, row.mass, row.total),
+    "close_decay": lambda row: take_row(row.closeness, row.k, row.mass, row.total),
     "ranked_range": _ranked_range,
     "trimmed": lambda row: take_row(row.losses, row.total - row.m, row.mass, row.total),
 }

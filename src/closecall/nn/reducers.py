@@ -1,5 +1,7 @@
 """Reducers as modules: each turns per-example losses into one number.
 
+All of them also take ``dim``, ``nonfinite``, ``reduction`` and ``group``, which :class:`closecall.nn.Reducer` explains,
+and those with a ``temperature`` (:mod:`closecall.nn.soft`) can make their selection soft.
 :class:`closecall.nn.CloseK` is in :mod:`closecall.nn.close`.
 
 Examples
@@ -59,15 +61,9 @@ class AverageTopK(Reducer):
         semantic segmentation, corresponds to ``min_loss=-log(p)``.
     min_kept : int, float or None
         A count, or a fraction of the batch.
-    temperature : float, optional
-        The width of a soft selection (:mod:`closecall.nn.soft`); by default the selection is hard.
-    dim, nonfinite, reduction, group
-        The same as for every :class:`Reducer`.
 
     Examples
     --------
-    >>> AverageTopK(k=2)(torch.tensor([1.0, 3.0, 2.0])).item()
-    2.5
     >>> AverageTopK(min_loss=2.5, min_kept=2)(torch.tensor([1.0, 3.0, 2.0])).item()
     2.5
     """
@@ -77,14 +73,14 @@ class AverageTopK(Reducer):
 
 
 class RankedRange(Reducer):
-    """The losses ranked m+1 to k, largest first (Hu et al. 2020); ``temperature`` makes the selection soft."""
+    """The losses ranked m+1 to k, largest first (Hu et al. 2020)."""
 
     aggregate = "ranked_range"
     more: ClassVar[dict[str, Any]] = {"temperature": None}
 
 
 class Trimmed(Reducer):
-    """All but the m largest losses; ``temperature`` makes the selection soft."""
+    """All but the m largest losses."""
 
     aggregate = "trimmed"
     more: ClassVar[dict[str, Any]] = {"temperature": None}
@@ -93,8 +89,8 @@ class Trimmed(Reducer):
 class HardNegatives(Reducer):
     """All positives, and ``ratio`` times as many negatives: those with the largest losses (3:1 mining).
 
-    Single-shot detectors (Liu et al. 2016) use this selection and divide the sum by the number of positives: pass
-    ``reduction="sum"`` and divide by ``positives.sum()``.
+    Single-shot detectors (Liu et al. 2016) divide the sum by the number of positives: pass ``reduction="sum"`` and
+    divide by ``positives.sum()``.
 
     Parameters
     ----------
@@ -102,8 +98,8 @@ class HardNegatives(Reducer):
         Number of negatives for each positive.
     min_kept : int, float or None
         Minimum number of negatives, for batches with few or no positives: a count, or a fraction of the batch.
-    dim, nonfinite, reduction, group
-        The same as for every :class:`Reducer`; ``dim=1`` selects image by image from losses (images, anchors).
+    dim : int or tuple of int, optional
+        ``dim=1`` selects image by image from losses (images, anchors).
 
     Examples
     --------
@@ -146,13 +142,8 @@ class HardNegatives(Reducer):
 class Tilted(Reducer):
     """The tilted loss log(mean(exp(t * losses))) / t (Li et al. 2021), whose weights are proportional to exp(t * loss).
 
-    Parameters
-    ----------
-    t : float
-        With t > 0, large losses count more. With t < 0, large losses count less, which suits data with outliers. With
-        t = 0, the loss is the average.
-    dim, nonfinite, reduction, group
-        The same as for every :class:`Reducer`. The sum is n times the mean.
+    With t > 0, large losses count more. With t < 0, large losses count less, which suits data with outliers. With
+    t = 0, the loss is the average. The sum is n times the mean.
 
     Examples
     --------
@@ -171,22 +162,21 @@ class Tilted(Reducer):
         self.t = t
 
     def weigher(self, plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
-        """Return weights in proportion to exp(t * loss); ``closeness`` is ignored."""
+        """Return the weights, the gradient of the tilted loss; ``closeness`` is ignored."""
         return tilt(select, rows.losses, self.t)
 
 
 class Spectrum(Reducer):
     """A member of a family of aggregates (:mod:`closecall.families`), or any core aggregate without counts.
 
+    The weights are computed by NumPy: tensors on an accelerator are copied to the CPU and back, which requires waiting
+    for the device. Tracing raises an error. For a group of processes, the joint batch is gathered.
+
     Parameters
     ----------
     name : str
-        A name such as ``"human(0.4,0.3)"`` or ``"superquantile(0.9,0.1)"``; an aggregate made by
-        :func:`closecall.aggregates.spectrum` is available under its name in ``AGGREGATES``.
-    dim, nonfinite, reduction, group
-        The same as for every :class:`Reducer`. The weights are computed by NumPy: tensors on an accelerator are copied
-        to the CPU and back, which requires waiting for the device. Tracing raises an error. For a group of processes,
-        the joint batch is gathered.
+        A name such as ``"human(0.4,0.3)"`` or ``"superquantile(0.9,0.1)"``, or that of an aggregate which was made by
+        :func:`closecall.aggregates.spectrum` and added to ``AGGREGATES``.
 
     Examples
     --------

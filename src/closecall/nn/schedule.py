@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from typing import Any
 
 import torch
@@ -19,27 +18,8 @@ from closecall._names import lookup
 from closecall.aggregates import Count
 
 
-def between(start: float, end: float, over: int, under: int) -> float:
-    """Return the count at which ``over / under`` of the way from start to end remains.
-
-    If both are whole numbers, the arithmetic is exact and halves are rounded to even, as in
-    :func:`closecall.schedules.decay`; otherwise the result is not rounded.
-    """
-    if over == under or over == 0:
-        return start if over else end
-    if start.is_integer() and end.is_integer():
-        return float(int(end) + round(Fraction(int(start - end) * over, under)))
-    return end + (start - end) * over / under
-
-
 def decayed(end: Tensor, start: Tensor, remaining: Tensor) -> Tensor:
-    """Compute :func:`between` with tensors: counts (rows, 1), and the remaining fraction (2,) as two integers.
-
-    Examples
-    --------
-    >>> decayed(torch.tensor([[10.0]]), torch.tensor([[100.0]]), torch.tensor([1, 4])).item()
-    32.0
-    """
+    """Compute :func:`closecall.schedules.between` with tensors: counts (rows, 1) and two integers (2,)."""
     over, under = remaining.to(end.device)
     gap = start - end
     product = gap.round().to(torch.int64) * over
@@ -67,33 +47,27 @@ class CountSchedule:
     Parameters
     ----------
     reducer : Reducer or AggregateLoss
-        The reducer; the schedule ends at its k or m, which is a count, a fraction or None.
+        The schedule ends at its k or m, which is a count, a fraction or None.
     total_steps : int
         Number of steps in the run. Later steps keep the final count.
     count : {"k", "m"}
-        Which count to change.
     shape : {"linear", "cosine", "steps"} or callable
         A callable maps the completed fraction of the way (0 to 1) to the remaining fraction (1 to 0).
     start : int, float or None
-        The initial count or fraction; None means all examples for k and none for m.
-    warmup : float
-        The fraction of the run during which the count keeps its initial value.
-    until : float
-        The fraction of the run after which the count has its final value.
+        The initial count; None means all examples for k and none for m.
+    warmup, until : float
+        The fractions of the run at which the count begins to change and has its final value.
     milestones : sequence of float, optional
         With ``shape="steps"``: the points of the run, as fractions, at which the count changes in equal steps.
 
     Examples
     --------
     >>> from closecall.nn import Trimmed
-    >>> reducer = Trimmed(m=0.2)  # a forget rate that rises in the first half of ten epochs
-    >>> schedule = CountSchedule(reducer, total_steps=10, count="m", until=0.5)
-    >>> ms = []
-    >>> for step in range(6):
-    ...     ms.append(round(schedule.count_at(100), 6))
-    ...     schedule.step()
-    >>> ms
-    [4.0, 8.0, 12.0, 16.0, 20.0, 20.0]
+    >>> # A forget rate that rises in the first half of ten epochs.
+    >>> schedule = CountSchedule(Trimmed(m=0.2), total_steps=10, count="m", until=0.5)
+    >>> schedule.step()
+    >>> round(schedule.count_at(100), 6)
+    8.0
     """
 
     def __init__(
@@ -175,23 +149,14 @@ class KDecay(CountSchedule):
 
     In the first third of the steps, all examples are selected; in the second, k falls linearly; then it is constant.
 
-    Parameters
-    ----------
-    reducer : Reducer or AggregateLoss
-    total_steps : int
-        E, the number of steps in the run.
-
     Examples
     --------
     >>> from closecall.nn import CloseK
-    >>> reducer = CloseK(k=10)
-    >>> schedule = KDecay(reducer, total_steps=9)
-    >>> ks = []
-    >>> for step in range(9):
-    ...     ks.append(schedule.k_at(100))
+    >>> schedule = KDecay(CloseK(k=10), total_steps=9)
+    >>> for _ in range(4):
     ...     schedule.step()
-    >>> ks
-    [100.0, 100.0, 100.0, 70.0, 40.0, 10.0, 10.0, 10.0, 10.0]
+    >>> schedule.k_at(100)
+    40.0
     """
 
     def __init__(self, reducer: Any, total_steps: int) -> None:

@@ -8,8 +8,7 @@ gradient is the vector of weights
 
 and its value exceeds ``w . l`` by the entropy term, so value and gradient are consistent. As the temperature falls, the
 value tends to that of the hard aggregate; the difference is at most ``n * log(2) * temperature``. Ranges and trimmed
-losses are differences of such maxima. Close calls have the weights ``sigmoid((nu - closeness) / temperature)``, held
-fixed as in the hard case.
+losses are differences of such maxima. Close calls have the fixed weights ``sigmoid((nu - closeness) / temperature)``.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ class Chosen(NamedTuple):
     """Weights (rows, samples).
 
     If the weights are the gradient of a smooth value, ``offset`` (rows, 1) is the amount by which the value exceeds
-    ``weights . losses`` on this process, and ``value`` maps losses (rows, samples) to the value, if such a function is
-    known.
+    ``weights . losses`` on this process, and ``value``, if known, maps losses (rows, samples) to the value.
     """
 
     weights: Tensor
@@ -42,14 +40,7 @@ class Chosen(NamedTuple):
 
 
 def soft_take(select: Selector, scores: Tensor, wanted: Tensor, temperature: float) -> tuple[Tensor, Tensor, Value]:
-    """Return soft weights of the largest scores (rows, samples) that sum to ``wanted`` (rows, 1), as in Chosen.
-
-    Examples
-    --------
-    >>> weights, _, _ = soft_take(Selector(None), torch.tensor([[0.0, 1.0, 2.0]]), torch.ones(1, 1).double(), 0.1)
-    >>> [round(weight, 3) for weight in weights[0].tolist()]
-    [0.0, 0.007, 0.993]
-    """
+    """Return soft weights of the largest scores (rows, samples) that sum to ``wanted`` (rows, 1), as in Chosen."""
     mass = torch.ones_like(scores) if select.mass is None else select.mass
     exact, mass = scores.to(wanted.dtype), mass.to(wanted.dtype)
     span = 40 * temperature  # beyond the ends: a sigmoid of -40 selects less than one in exp(40) examples
@@ -104,14 +95,8 @@ SOFT: dict[str, Callable[..., Chosen]] = {
 def tilt(select: Selector, losses: Tensor, t: float) -> Chosen:
     """Return the weights (rows, samples) of the tilted loss, which sum to the mass.
 
-    The value is n / t * log(mean(exp(t * loss))) (Li et al. 2021), and n times the mean if t = 0. It tends to n times
-    the largest loss as t tends to infinity, and to n times the smallest loss as t tends to minus infinity. The weights,
+    The value is n / t * log(mean(exp(t * loss))) (Li et al. 2021), and n times the mean if t = 0. The weights,
     n * softmax(t * loss) weighted by mass, are its gradient.
-
-    Examples
-    --------
-    >>> [round(weight, 3) for weight in tilt(Selector(None), torch.tensor([[0.0, 1.0]]), 2.0).weights[0].tolist()]
-    [0.238, 1.762]
     """
     total = select.totals(losses)
     mass = torch.ones_like(losses) if select.mass is None else select.mass

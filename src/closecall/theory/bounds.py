@@ -1,17 +1,9 @@
 """The paper's bounds, with the conditions and constants for which they hold.
 
-Notation: c are the masses, s the weights of ``close`` (summing to k), l the losses, T = l(0), and M the constant of
-the paper's definition of the close-k loss (section "Close-k Aggregate Loss"),
-
-    L = sum(s * l) + M * sum((c - s) * [m <= 0]).
-
-M is the same for all parameters compared, and is at least T and at least the largest loss that occurs. In the
-functions below, ``k`` is the mass that ``close`` uses. With the misclassified mass E = sum(c * [m <= 0]), all bounds
-follow from the identity
-
-    L / M - E = sum(s * (l / M - [m <= 0])).
-
-Here T <= l <= M for a misclassified example and 0 <= l < T for a correctly classified one.
+docs/theory/mathematics.md proves them and states where the paper is imprecise. L is the close-k loss with its constant
+M (:func:`closecall.objective.aggregate_value`), E the misclassified mass and T = l(0). M is the same for all parameters
+compared, at least T, and at least the largest loss that occurs. In the functions below, ``k`` is the mass that
+``close`` uses, ``threshold`` is T, and ``constant`` is M.
 """
 
 from __future__ import annotations
@@ -35,9 +27,8 @@ def _check(k: float, threshold: float, constant: float) -> None:
 def close_value_bounds(errors: Any, k: float, *, threshold: float, constant: float) -> tuple[Any, Any]:
     """Return bounds on L / M for a classifier with the given errors (the paper's lemma "bounded by 0-1 loss").
 
-    The paper's bounds are E - k < L / M < E + k (its formula says close-1 instead of close-k). The identity gives the
-    tighter bounds E - k (1 - T / M) <= L / M <= E + k T / M. ``errors`` (E) may be an array, ``threshold`` is T, and
-    ``constant`` is M.
+    They are E - k (1 - T / M) <= L / M <= E + k T / M, which is tighter than the paper's E - k < L / M < E + k.
+    ``errors`` (E) may be an array.
 
     Examples
     --------
@@ -51,10 +42,9 @@ def close_value_bounds(errors: Any, k: float, *, threshold: float, constant: flo
 def minimizer_errors_bound(optimum: float, k: float, *, whole: bool = True) -> float:
     """Return the largest mass that a minimiser of the close-k loss can misclassify (Lemma k; Lemma optimum if k = 1).
 
-    ``optimum`` is the smallest mass that any classifier of the class misclassifies. Without regularisation, the two
-    bounds of :func:`close_value_bounds` give E(minimiser) < E(optimum) + k. If all masses are whole numbers
-    (``whole``), so is E, which gives the paper's E(optimum) + k - 1. With fractional masses, the paper's bound can be
-    exceeded.
+    ``optimum`` is the smallest mass that any classifier of the class misclassifies. Without regularisation,
+    E(minimiser) < E(optimum) + k. If all masses are whole numbers (``whole``), so is E, which gives the paper's
+    E(optimum) + k - 1.
 
     Examples
     --------
@@ -68,11 +58,7 @@ def minimizer_errors_bound(optimum: float, k: float, *, whole: bool = True) -> f
 def training_errors_bound(value: Any, k: float, *, threshold: float, constant: float) -> Any:
     """Return the largest mass that a classifier with close-k loss L can misclassify in training, L / M + k (1 - T / M).
 
-    ``value`` is L, including its M term, from :func:`closecall.objective.aggregate_value` with ``constant=M``.
-
-    The proof of the paper's generalisation theorem needs this bound. The paper uses L + k - 1 instead, which is wrong
-    for two reasons. L is measured in units of M, not of errors. The term k - 1 compares the minimiser with the optimum
-    and does not apply to a single classifier: with k = 1 and a single error on the boundary, L / M + k - 1 = T / M < 1.
+    ``value`` is L. The proof of the paper's generalisation theorem needs this bound; the paper's L + k - 1 is wrong.
 
     Examples
     --------
@@ -100,8 +86,7 @@ def log_growth(vc: int, samples: int) -> float:
 def risk_bound(training_risk: float, samples: int, vc: int, delta: float) -> float:
     """Return a risk bound that holds for all classifiers of a class at once with probability at least 1 - delta.
 
-    Vapnik and Chervonenkis's relative deviation inequality is P(sup (R - r) / sqrt(R) > e) <= 4 S(2n) exp(-n e^2 / 4),
-    where R is the risk, r the training risk and S the growth function. Together with Sauer's lemma, it gives
+    From Vapnik and Chervonenkis's relative deviation inequality and Sauer's lemma, with the training risk r,
 
         R <= r + 2 sqrt(r h) + 4 h,   h = (log sum(binomial(2n, i) for i = 0..vc) + log(4 / delta)) / n.
 
@@ -126,10 +111,8 @@ def generalization_bound(
 ) -> float:
     """Return a bound on the risk, given the close-k training loss, that holds with probability at least 1 - delta.
 
-    This is :func:`risk_bound` for the training risk (L / M + k (1 - T / M)) / n, the largest one that
-    :func:`training_errors_bound` allows. The paper's generalisation theorem has L instead of L / M and k - 1 instead of
-    k (1 - T / M), and does not divide their sum by n. ``value`` is L, summed over n = ``samples`` training examples;
-    ``vc`` is the VC dimension of the class, and ``threshold`` and ``constant`` are T and M.
+    This is :func:`risk_bound` for the largest training risk that :func:`training_errors_bound` allows. ``value`` is L,
+    summed over n = ``samples`` training examples, and ``vc`` is the VC dimension of the class.
 
     Examples
     --------

@@ -13,8 +13,7 @@ misclassifies less than the target. The target rises from half the errors of the
 number, so a proven bound is always available; the last pass takes most of the time.
 
 Pairs of undecided examples raise the bound: if no theta of the cone is right on both examples, one of them counts as an
-error. Only pairs that a good classifier orders wrongly are used, and each example belongs to at most one pair
-(:func:`matched`). On the data sets of docs/results/beyond-exact.md, the pairs halve the number of cones.
+error. :func:`matched` chooses the pairs. On the data of docs/results/beyond-exact.md, they halve the number of cones.
 
 A cone is split on a long edge whose ends disagree about a large undecided mass, at the mean position where the sign
 changes. If only the mass were considered, a few edges might be split forever while the others stay long.
@@ -45,18 +44,15 @@ MOST_PAIRS = 4_000_000
 class _Cones:
     """A block of cones and their undecided examples.
 
-    Each row stands for an example in a cone. ``products`` (rows, D) are the example's products with the rays of the
-    cone, ``owner`` (rows,) is the cone's number, ``example`` (rows,) the example's number and ``mass`` (rows,) its
-    mass. ``wrong`` (cones,) is the mass that every theta of a cone misclassifies, and ``rays`` (cones, D, D) are the
-    rays.
+    Each row stands for an example in a cone.
     """
 
-    products: Array
-    owner: Array
-    example: Array
-    mass: Array
-    wrong: Array
-    rays: Array
+    products: Array  # (rows, D), of the example with the rays of the cone
+    owner: Array  # (rows,), the number of the cone
+    example: Array  # (rows,), the number of the example
+    mass: Array  # (rows,)
+    wrong: Array  # (cones,), the mass that every theta of a cone misclassifies
+    rays: Array  # (cones, D, D)
 
     def part(self, rows: Array, cones: Array) -> _Cones:
         """Return the cones and rows that are selected by Boolean arrays."""
@@ -76,18 +72,9 @@ def least_outside(
 ) -> float:
     """Split cones until the best classifier is proven optimal or time runs out; return the lower bound.
 
-    The bound applies to the total weight of the vectors outside an open half-space with the origin on its boundary. The
-    vectors are (samples, dimensions), and their weights (samples,) are positive. ``best`` is the weight outside a known
-    half-space. ``accept`` receives a Boolean array (samples,) that marks the vectors inside a half-space, and returns
-    the smallest weight outside found so far. ``slopes`` (dimensions - 1,) are the slopes of a good classifier, if the
-    last entry of each vector is its label; pairs that this classifier orders wrongly raise the bounds.
-
-    Examples
-    --------
-    >>> vectors = np.array([[1.0, 1.0], [-2.0, -2.0], [1.0, 0.0]])
-    >>> weights = np.array([3.0, 2.0, 1.0])
-    >>> least_outside(vectors, weights, best=4.0, time_limit=10, accept=lambda inside: float(weights[~inside].sum()))
-    2.0
+    Vectors, weights, ``accept`` and the bound are those of :func:`closecall.theory.cover.lightest_cover`. ``best`` is
+    the weight outside a known half-space. ``slopes`` (dimensions - 1,) are the slopes of a good classifier, if the last
+    entry of each vector is its label; pairs that this classifier orders wrongly raise the bounds.
     """
     deadline = time.monotonic() + time_limit
     partner = np.full(len(vectors), -1) if slopes is None else matched(vectors, slopes)
@@ -115,11 +102,6 @@ def matched(vectors: Array, slopes: Array) -> Array:
 
     The number of pairs is the largest possible and equals the number of errors with the best threshold. Pairs with
     larger differences in score are preferred, because other slopes are likely to order them wrongly too.
-
-    Examples
-    --------
-    >>> matched(np.array([[3.0, 1.0], [5.0, 1.0], [-4.0, -1.0], [-1.0, -1.0]]), np.array([1.0])).tolist()
-    [2, -1, 0, -1]
     """
     labels = np.sign(vectors[:, -1])
     plus, minus = np.flatnonzero(labels > 0), np.flatnonzero(labels < 0)

@@ -2,10 +2,9 @@
 
 Let z = y * (x, 1) be an example multiplied by its label. By Gordan's theorem, no linear classifier is right on all
 examples of a set if and only if some mixture of them vanishes (lambda >= 0, sum(lambda) = 1, sum(lambda * z) = 0).
-These mixtures form a polytope, and at most d + 2 examples take part in the mixture at a vertex. Such a set of examples
-is a *conflict*: every classifier is wrong on at least one of them. The minimum of the errors is thus the weight of the
-lightest *cover*, a set that contains an example of each conflict. There are too many conflicts to list, so they are
-found as needed:
+These mixtures form a polytope. The at most d + 2 examples in the mixture at a vertex are a *conflict*: every classifier
+is wrong on at least one of them. The minimum of the errors is thus the weight of the lightest *cover*, a set that
+contains an example of each conflict. There are too many conflicts to list, so they are found as needed:
 
     cover the conflicts known so far (HiGHS, binary variables only): the optimum is a lower bound
     find conflicts among the examples outside the cover (linear programmes): if there are none, the bound is attained
@@ -36,12 +35,6 @@ def find_conflict(vectors: Array, costs: Array) -> Array | None:
 
     The vectors are (samples, dimensions). The set belongs to the mixture with the lowest cost, so different ``costs``
     (samples,) give different sets.
-
-    Examples
-    --------
-    >>> find_conflict(np.array([[1.0, 1.0], [-2.0, -2.0], [1.0, 0.0]]), np.ones(3)).tolist()
-    [0, 1]
-    >>> find_conflict(np.array([[1.0, 1.0], [1.0, 0.0]]), np.ones(2))
     """
     samples, dimensions = vectors.shape
     if samples == 0:
@@ -62,13 +55,7 @@ def lightest_cover(vectors: Array, weights: Array, *, time_limit: float, accept:
 
     The bound applies to the total weight of the vectors outside an open half-space with the origin on its boundary. The
     vectors are (samples, dimensions), and their weights (samples,) are positive. ``accept`` receives a Boolean array
-    (samples,) that marks vectors without conflicts, and returns the smallest weight outside found so far.
-
-    Examples
-    --------
-    >>> vectors, weights = np.array([[1.0, 1.0], [-2.0, -2.0], [1.0, 0.0]]), np.array([3.0, 2.0, 1.0])
-    >>> lightest_cover(vectors, weights, time_limit=10, accept=lambda free: float(weights[~free].sum()))
-    2.0
+    (samples,) that marks the vectors inside a half-space, and returns the smallest weight outside found so far.
     """
     deadline = time.monotonic() + time_limit
     rng = np.random.default_rng(0)  # affects only the order in which conflicts are found
@@ -78,8 +65,7 @@ def lightest_cover(vectors: Array, weights: Array, *, time_limit: float, accept:
     bound, attained = 0.0, np.inf
 
     def give_up(alive: Array) -> Array | None:
-        # Remove one example of each conflict, the one with the most conflicts relative to its weight, until no conflict
-        # is left or time runs out.
+        # Remove the example of a conflict with the most conflicts for its weight, until no conflict or no time is left.
         while time.monotonic() < deadline:
             rows = np.flatnonzero(alive)
             found = find_conflict(vectors[rows], rng.random(rows.size))

@@ -4,9 +4,9 @@ Let z = y * (x, 1) be an example multiplied by its label. A linear classifier th
 so the classifier with the fewest errors is the open half-space through the origin that contains the most mass (Johnson
 & Preparata 1978, "The densest hemisphere problem", Theoretical Computer Science 6: 93-107).
 
-All classifiers that are right on the same examples form a cone. Each cone has a facet where ``theta . v = 0`` for one
-example v. On this facet, only the remainders of the other examples modulo v matter, and these have one dimension fewer.
-Examples parallel to v are then put on one side or the other by an infinitesimal rotation. The recursion
+All classifiers that are right on the same examples form a cone, which has a facet where ``theta . v = 0`` for one
+example v. There, only the remainders of the other examples modulo v matter, which have one dimension fewer. Examples
+parallel to v are put on one side or the other by an infinitesimal rotation. The recursion
 
     best(Z) = min over v in Z of [ best(Z modulo v) + lighter side of the examples parallel to v ]
 
@@ -30,13 +30,6 @@ def densest_hemisphere(vectors: Array, weights: Array, tolerance: float) -> tupl
     The vectors are (samples, dimensions) and must not be zero; the weights are (samples,). Vectors whose directions
     differ by less than ``tolerance`` count as parallel. For whole numbers (times powers of two) of moderate size, the
     arithmetic is exact, and any small tolerance gives the exact answer.
-
-    Examples
-    --------
-    >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
-    >>> cost, inside = densest_hemisphere(vectors, np.array([2.0, 2.0, 1.0]), 1e-9)
-    >>> cost, inside.tolist()
-    (1.0, [True, True, False])
     """
     samples, dimensions = vectors.shape
     if dimensions == 1:

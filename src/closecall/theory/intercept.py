@@ -10,19 +10,16 @@ from closecall._names import Array
 from closecall.aggregates import check_mass
 from closecall.objective import check_data
 
-#: Gaps whose widths differ by less than this share count as equal: in tables with few distinct values, many widths
-#: differ only by rounding.
+#: Gaps whose widths differ by less than this share count as equal: with few distinct values, many differ by rounding.
 WIDTHS = 1e-6
 
 
 def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0.0) -> tuple[Any, Any]:
     """Return the intercept b for which the mass with ``y * (score + b) <= 0``, the misclassified mass, is smallest.
 
-    The sorted scores leave n + 1 positions for the boundary, and a running sum gives the errors at each position. Tied
-    scores cannot be separated. Among equally good positions, the middle of the widest gap between two scores is chosen
-    (the lowest one if several gaps are equally wide). The first and the last position, which give all examples the same
-    label, are chosen only if they are strictly better than the others. The distance of the boundary from the nearest
-    score is then the range of the scores, but at least 1.
+    Tied scores cannot be separated. Among equally good boundaries, the middle of the widest gap between two scores is
+    chosen (the lowest one if several gaps are equally wide). Boundaries that give all examples the same label are
+    chosen only if they are strictly better; their distance from the scores is the scores' range, but at least 1.
 
     Parameters
     ----------
@@ -31,22 +28,17 @@ def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0
     mass : array (samples,) or (problems, samples), optional
         Sample weights; examples with zero mass are ignored.
     resolution : float or array (problems,)
-        Scores whose difference is at most this count as tied. Pass the rounding error of the scores if it matters: the
-        scores of equal rows may differ in the last bits, and an intercept must not separate them.
+        Scores whose difference is at most this count as tied. Pass the rounding error of the scores if equal rows may
+        have scores that differ in the last bits.
 
     Returns
     -------
-    intercept : float or array (problems,)
-    errors : float or array (problems,)
-        The misclassified mass with that intercept.
+    intercept, errors : float or array (problems,)
 
     Examples
     --------
     >>> best_intercept([-3.0, -1.0, 0.0, 4.0], [-1, -1, 1, 1])
     (0.5, 0.0)
-    >>> intercepts, errors = best_intercept([[1.0, 1.0, 2.0], [3.0, 2.0, 1.0]], [-1, 1, 1])
-    >>> intercepts.tolist(), errors.tolist()
-    ([-1.5, 1.0], [1.0, 1.0])
     """
     scores = np.asarray(scores, dtype=float)
     if scores.ndim not in (1, 2):
@@ -78,11 +70,6 @@ def best_cuts(rows: Array, y: Array, masses: Array, narrow: Array) -> Array:
 
     Rows and masses are (problems, samples), and y (samples,) is in {-1, +1}. Scores with a difference of at most
     ``narrow`` (problems, 1) count as tied.
-
-    Examples
-    --------
-    >>> best_cuts(np.array([[1.0, 3.0]]), np.array([1, 1]), np.ones((1, 2)), np.zeros((1, 1))).tolist()
-    [-1.0]
     """
     # An example without mass must not affect a gap: it gets the largest score that counts.
     heavy = masses > 0

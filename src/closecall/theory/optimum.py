@@ -33,9 +33,8 @@ CONES_LIMIT = 5
 class ZeroOneOptimum:
     """The smallest mass that a linear classifier can misclassify, or bounds on it.
 
-    ``errors`` is an upper bound: the mass that the returned classifier, with ``coef`` (features,) and ``intercept``,
-    misclassifies in the data. No linear classifier misclassifies less than ``lower_bound``; ``proven`` states whether
-    the two are equal. ``method`` is the method used: ``enumeration``, ``cones`` or ``milp``.
+    ``errors`` is the mass that the classifier found with ``method`` misclassifies; ``coef`` is (features,). No linear
+    classifier misclassifies less than ``lower_bound``; ``proven`` states whether the two are equal.
     """
 
     errors: float
@@ -51,8 +50,7 @@ def minimum_errors(
 ) -> ZeroOneOptimum:
     """Return the minimum of the 0-1 loss, the mass with ``y * (w . x + b) <= 0``, over all linear classifiers.
 
-    Classifiers that separate examples by a relative distance below about 1e-9 are not found, because they can hardly be
-    evaluated in floating-point arithmetic.
+    Classifiers that separate examples by a relative distance below about 1e-9 are not found.
 
     Parameters
     ----------
@@ -61,14 +59,12 @@ def minimum_errors(
     mass : array (samples,), optional
         Sample weights.
     method : {"auto", "enumeration", "cones", "milp"}
-        ``enumeration`` takes rows ** features steps and proves its result. ``cones`` is a branch-and-bound search over
-        classifiers, and ``milp`` covers conflicts with HiGHS; both always provide a lower bound. ``cones`` is suited to
-        few features and any number of errors, ``milp`` to many features and few errors. ``auto`` uses ``enumeration``
-        if there are few rows or at most two features, ``cones`` for up to five features, and otherwise ``milp``.
-        Features that are linear combinations of others do not count.
+        ``enumeration`` takes rows ** features steps and proves its result. ``cones`` (branch and bound) is suited to
+        few features and any number of errors, and ``milp``, which covers conflicts with HiGHS, to many features and few
+        errors; both always provide a lower bound. ``auto`` uses ``enumeration`` if there are few rows or at most two
+        features, ``cones`` for up to five features (without linear combinations of others), and otherwise ``milp``.
     time_limit : float
-        The time limit of ``cones`` and ``milp`` in seconds, which the last step may exceed. ``enumeration`` has no
-        limit.
+        The time limit of ``cones`` and ``milp`` in seconds, which the last step may exceed.
     start : array (features,), optional
         The slopes of a classifier to start from, such as the ``coef_`` of a close-k model. A good start saves time.
 
@@ -206,12 +202,10 @@ def _split_cones(search: _ZeroOneSearch, time_limit: float) -> float:
     )
 
 
-def _cover(search: _ZeroOneSearch, time_limit: float) -> float:
-    return lightest_cover(search.vectors, search.weights, time_limit=time_limit, accept=search.accept)
-
-
 _METHODS: dict[str, Callable[[_ZeroOneSearch, float], float]] = {
     "enumeration": _enumerate,
     "cones": _split_cones,
-    "milp": _cover,
+    "milp": lambda search, limit: lightest_cover(
+        search.vectors, search.weights, time_limit=limit, accept=search.accept
+    ),
 }

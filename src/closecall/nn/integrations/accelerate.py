@@ -10,11 +10,6 @@ class AcceleratedSchedule:
 
     Call :meth:`step` in every iteration, as for a scheduler returned by ``accelerator.prepare``. Register both the
     schedule and the reducer, which may have a memory, with ``accelerator.register_for_checkpointing``.
-
-    Parameters
-    ----------
-    schedule : CountSchedule
-    accelerator : accelerate.Accelerator
     """
 
     def __init__(self, schedule: Any, accelerator: Any) -> None:

@@ -10,8 +10,6 @@ try:
 except ImportError:
     Callback = None
 
-Make = Callable[[Any, Any], Any]
-
 
 class LightningSchedule(Callback or object):  # type: ignore[misc]
     """A callback that advances a schedule once per optimiser step, not per batch, and logs the reducer's k.
@@ -25,11 +23,10 @@ class LightningSchedule(Callback or object):  # type: ignore[misc]
         ``(trainer, module) -> schedule``, called when training begins and the number of steps is known:
         ``lambda trainer, module: KDecay(module.loss, trainer.estimated_stepping_batches)``.
     log : str or None
-        The name under which the weight selected in the last batch is logged. The loss at which the selection ended is
-        logged under this name with the suffix ``_threshold``. None logs nothing.
+        The name under which ``last_k`` is logged; ``last_threshold`` has the suffix ``_threshold``. None logs nothing.
     """
 
-    def __init__(self, make: Make, *, log: str | None = "k") -> None:
+    def __init__(self, make: Callable[[Any, Any], Any], *, log: str | None = "k") -> None:
         if Callback is None:
             raise ImportError('LightningSchedule needs Lightning: pip install "closecall[integrations]"')
         super().__init__()

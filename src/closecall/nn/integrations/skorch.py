@@ -34,9 +34,14 @@ def probabilities(logits: Tensor) -> Tensor:
     return torch.stack([1 - positive, positive], dim=1)
 
 
-def accelerator_of(net: Any) -> Any:
-    """Return the accelerator of a net that uses skorch's ``AccelerateMixin``, which may accumulate batches, or None."""
-    return getattr(net, "accelerator", None)
+def accumulated(net: Any) -> int:
+    """Return the number of batches that a net with skorch's ``AccelerateMixin`` accumulates for each step."""
+    return getattr(getattr(net, "accelerator", None), "gradient_accumulation_steps", 1)
+
+
+def has_stepped(net: Any) -> bool:
+    """Return whether the optimiser has stepped after the last batch."""
+    return getattr(getattr(net, "accelerator", None), "sync_gradients", True)
 
 
 class AggregateNetClassifier(NeuralNetClassifier or object):  # type: ignore[misc]
@@ -46,8 +51,7 @@ class AggregateNetClassifier(NeuralNetClassifier or object):  # type: ignore[mis
     each class, or a single one) that the losses of :mod:`closecall.nn` take.
 
     If batches are accumulated with ``AccelerateMixin`` (``class Net(AccelerateMixin, AggregateNetClassifier)``), skorch
-    clears the gradients before the last batch of each step and loses those of the earlier batches. This class clears
-    the gradients after the step instead.
+    loses the gradients of all but the last batch of a step; this class clears them after the step instead.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -56,17 +60,14 @@ class AggregateNetClassifier(NeuralNetClassifier or object):  # type: ignore[mis
         super().__init__(*args, **kwargs)
 
     def _zero_grad_optimizer(self, set_to_none: bool | None = None) -> None:
-        if not self._accumulates():
+        if accumulated(self) <= 1:
             super()._zero_grad_optimizer(set_to_none)
 
     def on_batch_end(self, net: Any, batch: Any = None, training: bool = False, **kwargs: Any) -> None:
         """Clear accumulated gradients once the optimiser has stepped."""
         super().on_batch_end(net, batch=batch, training=training, **kwargs)
-        if training and self._accumulates() and accelerator_of(self).sync_gradients:
+        if training and accumulated(self) > 1 and has_stepped(self):
             super()._zero_grad_optimizer()
-
-    def _accumulates(self) -> bool:
-        return getattr(accelerator_of(self), "gradient_accumulation_steps", 1) > 1
 
     def _get_predict_nonlinearity(self) -> Callable[[Any], Any]:
         if self.predict_nonlinearity != "auto":
@@ -101,12 +102,12 @@ class SkorchSchedule(Callback or object):  # type: ignore[misc]
         batches = 1
         if self.per == "batch":
             batches = 1 if net.batch_size == -1 else -(-get_len(X) // net.batch_size)
-            batches = -(-batches // getattr(accelerator_of(net), "gradient_accumulation_steps", 1))
+            batches = -(-batches // accumulated(net))
         self.schedule_ = self.make(net.criterion_, net.max_epochs * batches)
 
     def on_batch_end(self, net: Any, training: bool = False, **kwargs: Any) -> None:
         """Advance once the optimiser has stepped, if steps are batches."""
-        if self.per == "batch" and training and getattr(accelerator_of(net), "sync_gradients", True):
+        if self.per == "batch" and training and has_stepped(net):
             self.schedule_.step()
 
     def on_epoch_end(self, net: Any, **kwargs: Any) -> None:

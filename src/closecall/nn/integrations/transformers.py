@@ -25,12 +25,8 @@ class TrainerLoss:
     Instead of dividing such a loss by the number of accumulated batches, the Trainer passes the total number of their
     targets, ``num_items_in_batch``. The mean of a batch is therefore weighted by the batch's share of the targets.
 
-    Parameters
-    ----------
-    loss : AggregateLoss
-        Use ``ignore_index=-100`` for padded targets; ``group`` needs ``average_tokens_across_devices=False``.
-    shift : bool
-        Whether targets are the next tokens, as in causal language models.
+    Use ``ignore_index=-100`` for padded targets, and ``shift=True`` if targets are the next tokens, as in causal
+    language models; a ``group`` needs ``average_tokens_across_devices=False``.
 
     Examples
     --------
@@ -63,13 +59,9 @@ class TrainerLoss:
 
 
 class TrainerSchedule(TrainerCallback or object):  # type: ignore[misc]
-    """A callback that advances a schedule once per optimiser step, logs the reducer's k, and checkpoints its state.
+    """A callback that advances a schedule once per optimiser step and checkpoints the reducer's state.
 
-    Parameters
-    ----------
-    schedule : CountSchedule
-    log : str or None
-        The name under which the weight selected in the last batch is logged.
+    The weight selected in the last batch is logged under the name ``log``, unless it is None.
     """
 
     def __init__(self, schedule: Any, *, log: str | None = "k") -> None:

@@ -1,4 +1,4 @@
-"""The numbers of :mod:`torture_numbers` through the PyTorch losses and the paper's network."""
+"""The attacks of :mod:`gate.torture_numbers` on the PyTorch losses and the paper's network."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,12 +11,10 @@ from closecall.aggregates import AGGREGATES
 from closecall.losses import LOSSES
 from closecall.nn import ResidualMLPClassifier, logit_losses
 from closecall.nn.functional import aggregate, weights
-from gate.torture_numbers import ALPHAS, Finding, Refused, careful, draw, finite, shaped
-
-__all__ = ["ATTACKS", "Finding", "Refused"]
+from gate.torture_numbers import ALPHAS, Attack, Refused, careful, draw, finite, shaped
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-#: What logits of a network in trouble look like.
+#: Logits of a network in trouble.
 LOGITS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "normal": lambda rng, n: rng.normal(size=n),
     "ties": lambda rng, n: rng.integers(-1, 2, n).astype(float),
@@ -38,8 +36,8 @@ MASSES: dict[str, Callable[[np.random.Generator, int], np.ndarray | None]] = {
 }
 
 
-def attack_functional(seed: int) -> str:
-    """One loss and aggregate on hostile logits: the value and the gradient finite, or a clear refusal."""
+def attack_functional(seed: int) -> None:
+    """One loss and aggregate on extreme logits: the value and the gradient are finite, or there is a clear refusal."""
     rng = np.random.default_rng(seed)
     kind, mass_kind = str(rng.choice(list(LOGITS))), str(rng.choice(list(MASSES), p=[0.6, 0.1, 0.1, 0.1, 0.1]))
     loss, name = str(rng.choice(list(LOSSES))), str(rng.choice(list(AGGREGATES)))
@@ -68,11 +66,10 @@ def attack_functional(seed: int) -> str:
         shaped(what, gradient, (n,))
         finite(f"{what} value", value.detach().double())
         finite(f"{what} gradient", gradient.double())
-    return "ok"
 
 
-def attack_network(seed: int) -> str:
-    """The network classifier for a few steps: finite parameters and scores, or a clear refusal."""
+def attack_network(seed: int) -> None:
+    """The network classifier for a few steps: parameters and scores are finite, or there is a clear refusal."""
     case, rng = draw(seed), np.random.default_rng([seed, 5])
     X = case.X.toarray() if sparse.issparse(case.X) else case.X
     loss, name = str(rng.choice(list(LOSSES))), str(rng.choice(["average", "close_decay", "atk", "top"]))
@@ -89,7 +86,6 @@ def attack_network(seed: int) -> str:
         scores = model.decision_function(X)
         finite(f"{what} scores", scores)
         shaped(what, model.predict(X), (len(labels),))
-    return "ok"
 
 
-ATTACKS: dict[str, Callable[[int], str]] = {"torch losses": attack_functional, "network": attack_network}
+ATTACKS: dict[str, Attack] = {"torch losses": attack_functional, "network": attack_network}

@@ -18,7 +18,7 @@ from gate import fuzz, sanitize
 from gate.fuzz_targets import TARGETS
 
 #: Inputs of each kind; the files of the corpus come first.
-COUNTS = {"csv": 15, "arguments": 11, "model": 140}
+COUNTS = {"csv": 15, "arguments": 11, "model": 200}
 ROOT = Path(__file__).parents[1]
 linux = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="children are watched by means of Linux")
 

@@ -165,19 +165,6 @@ def test_a_store_does_not_make_the_report_write_elsewhere(tmp_path: Path) -> Non
         stored_jobs(store)
 
 
-def test_closed_streams(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text(TABLE)
-    line = "{} -m closecall {} <&- 2>err >{}; echo $? >code"
-    wanted = {("compare -", "out"): "standard input", ("compare -", "&-"): "standard output",
-              ("datasets embedded", "&-"): "standard output"}  # fmt: skip
-    for (arguments, out), closed in wanted.items():
-        line_of = line.format(sys.executable, arguments, out)
-        subprocess.run(["bash", "-c", line_of], cwd=tmp_path, check=True, timeout=60)
-        code, told = (tmp_path / "code").read_text().strip(), (tmp_path / "err").read_text()
-        assert code == "3", (code, told)
-        assert told.startswith(f"closecall: {closed} is closed"), told
-
-
 def test_plain_progress_lines_are_text(capsys: pytest.CaptureFixture[str]) -> None:
     hostile = "file:\x1b]0;x\x07\x1b[31m.csv"
     work = Cell("embedded", hostile, "c", 0, "linear", "sound", 10)

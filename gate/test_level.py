@@ -173,19 +173,6 @@ def test_copies_are_never_on_both_sides() -> None:
     assert learnt[0] <= stats.binom.isf(1e-3, 30, 0.08)
 
 
-@pytest.mark.parametrize(("columns", "cv"), [([0, 1], None), ([1], TimeSeriesSplit(5))])
-def test_what_is_known_of_an_item_or_a_member_is_no_gain(columns: list[int], cv: Any) -> None:
-    """Twenty times of twenty members, which decide columns and label: the nearest neighbour recognises them."""
-    both = np.column_stack(np.divmod(np.arange(400), 20))
-
-    def fit(rng: np.random.Generator) -> Any:
-        rows = rng.normal(size=(20, 5))[both[:, 1]] + 0.3 * rng.normal(size=(400, 5))
-        model = GuardedClassifierCV(LogisticRegression(), KNeighborsClassifier(1), cv=cv, refit=False)
-        return model.fit(rows[:, 1:], (rows[:, 0] > np.median(rows[:, 0])).astype(int), groups=both[:, columns])
-
-    assert level(fit, 60)[0] <= stats.binom.isf(1e-3, 60, 0.06)
-
-
 def test_two_columns_of_groups_reach_every_guard() -> None:
     rng = np.random.default_rng(4)
     user, item = np.divmod(np.arange(200), 20)

@@ -28,7 +28,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 #: Seeds of each attack; gate/torture.py uses others.
 SEEDS = {
-    "solve": 8, "solve against reference": 12, "prediction": 12, "diagnose": 6, "theory": 60, "torch losses": 150
+    "solve": 8, "solve against reference": 12, "classifiers": 45, "prediction": 12, "diagnose": 6, "theory": 60,
+    "torch losses": 150,
 }  # fmt: skip
 #: Forms that hold the same numbers as the plain one.
 EXACT = set(FORMS) - {"int64", "uint8", "bool", "float16", "float32"}

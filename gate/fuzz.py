@@ -1,7 +1,7 @@
 """Fuzzing: mutate the bytes of a corpus and pass them to every reader.
 
-    python -m gate.fuzz --inputs 1000000
-    python -m gate.fuzz --only csv --first 123 --inputs 1      # repeat a finding
+    python -m gate.fuzz --inputs 1000000 --state fuzz.json     # the same command continues after an interruption
+    python -m gate.fuzz --only csv --first 123 --inputs 1      # repeats a finding
 
 Each kind has files in ``corpus/<kind>`` and a reader in :mod:`gate.fuzz_targets`. An input is made from its kind and
 number. Inputs run in forked processes, some hundred in each, with a limit of the address space and ten seconds of
@@ -20,13 +20,13 @@ import sys
 import time
 import traceback
 import warnings
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from closecall._budget import LIMIT
+from closecall._files import whole_file
 
 CORPUS = Path(__file__).with_name("corpus")
 #: Seconds of processor time for one input, and of real time, because a busy machine is not a hang.
@@ -117,7 +117,7 @@ class Tally:
     """The outcomes of the inputs of a kind, and the number of the next input."""
 
     next: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
     findings: list[str] = field(default_factory=list)
     peak: int = 0
     slowest: float = 0.0
@@ -192,6 +192,7 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=10_000, help="in all")
     parser.add_argument("--only", choices=TARGETS, action="append", help="this kind; may be repeated")
     parser.add_argument("--first", type=int, default=0, help="the number of the first input of each kind")
+    parser.add_argument("--state", type=Path, help="a file for the counts")
     parser.add_argument("--write", type=Path, help="write the first input to this file and stop")
     given = parser.parse_args()
     kinds = {kind: TARGETS[kind] for kind in given.only or TARGETS}
@@ -200,11 +201,16 @@ def main() -> int:
         given.write.write_bytes(target.made(kind, given.first))
         return 0
     tallies = {kind: Tally(given.first) for kind in kinds}
+    if given.state and given.state.exists():
+        tallies |= {kind: Tally(**counts) for kind, counts in json.loads(given.state.read_text()).items()}
     total = sum(target.weight for target in kinds.values())
     for kind, target in kinds.items():
         last = given.first + round(given.inputs * target.weight / total)
         while tallies[kind].next < last:
             run_batch(kind, target, tallies[kind], min(last - tallies[kind].next, max(10, 4 * target.weight)))
+            if given.state:
+                with whole_file(given.state) as file:
+                    file.write(json.dumps({kind: vars(tally) for kind, tally in tallies.items()}).encode())
     return int(not report(tallies))
 
 

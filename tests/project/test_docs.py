@@ -258,18 +258,3 @@ def test_the_readme_picture_is_small_and_self_contained() -> None:
     text = picture.read_text()
     assert picture.stat().st_size < 200_000
     assert not re.search(r"""(?:href|src)=["'](?!#)|url\((?!#)|@import""", text)
-
-
-@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "results").glob("*.md")), ids=lambda page: page.name)
-def test_no_page_prints_a_p_value_of_zero(page: Path) -> None:
-    """Checks sentences and columns of p-values."""
-    text = page.read_text(encoding="utf-8")
-    assert not re.findall(r"\bp\s*=\s*0\.0+\b(?!\d)", text)
-    columns: list[int] = []
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.split("|")]
-        if not line.startswith("|"):
-            columns = []
-        elif not columns:
-            columns = [place for place, cell in enumerate(cells) if re.search(r"\bp\b|\bHolm\b", cell)]
-        assert not [cells[place] for place in columns if re.fullmatch(r"0\.0+", cells[place])], line

@@ -18,10 +18,10 @@ import numpy as np
 from closecall import cli
 from closecall.cli.exits import UNEXPECTED
 from closecall.linear import persistence
-from reproduction.protocol.grid import ROW
 from reproduction.protocol.plan import Cell
 from reproduction.run.record import Record
 from reproduction.run.store import Store
+from reproduction.tests.helpers import toy_rows
 
 MIB = 1 << 20
 
@@ -71,16 +71,6 @@ def parts_of(model: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         return json.loads(archive["header"].tobytes()), arrays
 
 
-def rows_of(split: int) -> np.ndarray:
-    """Return one row for each loss and method."""
-    methods = ("average", "top", "atk", "close", "close_decay")
-    rows = np.zeros(2 * len(methods), ROW)
-    rows["loss"], rows["method"] = np.repeat(["logistic", "hinge"], len(methods)), np.tile(methods, 2)
-    rows["k"], rows["alpha"], rows["train"], rows["validation"] = 50, 1.0, 40, 20
-    rows["test"] = np.arange(len(rows)) % 5 + 18 + split
-    return rows
-
-
 def make_store(folder: Path, text: str = "plain", suite: str = "embedded") -> Path:
     """Write a small store of one data set, two splits and a failure; all texts in it are ``text``."""
     dataset = "embedded:monk3"
@@ -95,7 +85,7 @@ def make_store(folder: Path, text: str = "plain", suite: str = "embedded") -> Pa
         store.begin_run({"arguments": ["reproduce", text], "jobs": [job]}, {"python": text, text: text})
         for split in range(2):
             cell = Cell("embedded", dataset, "c" * 64, split, "linear", "sound", 10)
-            store.add(cell, Record(cell.key, "done", rows_of(split), (50, 25, 25), 3, 0.1, notes=(text,)))
+            store.add(cell, Record(cell.key, "done", toy_rows(cell), (50, 25, 25), 3, 0.1, notes=(text,)))
         failed = Cell("embedded", text, "d", 0, "linear", "sound", 10)
         store.add(failed, Record(failed.key, "failed", error=text))
         store.finish_run()

@@ -96,15 +96,12 @@ def test_a_consumer_that_stops_listening_leaves_no_workers(tmp_path: Path) -> No
         for event in events:
             if event.kind == "done":
                 break
-        busy = [pid for pid in children(os.getpid()) if pid not in before and b"resource_tracker" not in _command(pid)]
+        new = set(children(os.getpid())) - set(before)
+        busy = [pid for pid in new if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
         assert len(busy) == 2
         events.close()
         assert not any(map(alive, busy))
         assert len(store.done()) == 1
-
-
-def _command(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def test_a_worker_without_memory_is_a_failed_cell_that_the_next_run_finishes(

@@ -108,20 +108,14 @@ def test_an_unknown_schema_is_refused_and_not_changed(change: str, message: str,
     assert path.read_bytes() == before
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, dict[str, bytes]]:
-    path = tmp_path_factory.mktemp("whole") / "s.sqlite"
-    known = fill(path, 30)
-    return path.read_bytes(), known
-
-
 #: Important places: magic number, page size, format, schema and the pages of the tables; -1 stands for random places.
 PLACES = [0, 5, 16, 18, 20, 28, 44, 56, 100, 103, 106, 2000, 4000, 4096, 8192, 12288, 16384, *[-1] * 14]
 
 
-def test_changed_bytes_are_noticed(tmp_path: Path, whole: tuple[bytes, dict[str, bytes]]) -> None:
-    content, known = whole
+def test_changed_bytes_are_noticed(tmp_path: Path) -> None:
     path, rng = tmp_path / "s.sqlite", random.Random(0)
+    known = fill(path, 30)
+    content = path.read_bytes()
     for place in PLACES:
         damaged = bytearray(content)
         for at in [place] if place >= 0 else [rng.randrange(len(content)) for _ in range(rng.randint(1, 6))]:

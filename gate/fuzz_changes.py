@@ -40,7 +40,7 @@ REAL = (np.nan, np.inf, -np.inf, 1e308, -1e308, 1e39, 5e-324, -1.0, 0.0, 0.5, 1.
 TYPES = ("<f4", ">f8", "<f8", "<i4", "<i8", "<u8", "|b1", "<U3", "<c16", "|O", "|V8", "<M8[s]")
 
 
-#: Words for command lines; t.csv and m.npz exist.
+#: Words for command lines; the files t.csv and m.npz exist.
 COMMANDS = ("reproduce", "status", "report", "check", "fit", "predict", "explain", "export", "--dry-run", "--out")
 WORDS = (
     *COMMANDS, "t.csv", "m.npz", "made", "--json", "--splits", "--datasets", "--suite", "--protocol", "--models",
@@ -131,7 +131,7 @@ def _place(chance: random.Random, schema: Any) -> tuple[Any, Any]:
 def _change_schema(chance: random.Random, text: bytes, other: bytes) -> bytes:
     try:
         schema = json.loads(text)
-    except ValueError:  # changed before
+    except ValueError:  # already changed
         return text
     if not isinstance(schema, dict | list) or not schema:
         return text
@@ -164,7 +164,7 @@ def _change_schema(chance: random.Random, text: bytes, other: bytes) -> bytes:
 def _change_array(chance: random.Random, content: bytes) -> bytes:
     try:
         array = np.load(io.BytesIO(content), allow_pickle=False)
-    except Exception:  # changed before: NumPy complains in many ways
+    except Exception:  # already changed: NumPy raises errors of many types
         return mutate(chance, content, content)
     kind = chance.randrange(8)
     if kind < 4:
@@ -178,7 +178,7 @@ def _change_array(chance: random.Random, content: bytes) -> bytes:
     else:
         try:
             array = array.astype(chance.choice(TYPES))
-        except Exception:  # there is no such form of it
+        except Exception:  # the array cannot be converted
             return content
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=True)

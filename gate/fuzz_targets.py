@@ -22,7 +22,7 @@ from gate.hostile_files import run_command
 from reproduction.protocol.files import from_frame, read_bytes, read_table
 from reproduction.run.record import unpack
 
-#: Where inputs are written; the children of a run use it one after the other.
+#: Where inputs are written; only one child runs at a time.
 _ROOM = Path(tempfile.mkdtemp(prefix="closecall-fuzz-"))
 atexit.register(shutil.rmtree, _ROOM, ignore_errors=True)
 
@@ -67,7 +67,7 @@ def read_parquet(data: bytes) -> None:
 
 
 def _predict(model: TableModel) -> None:
-    """Check that predictions are known labels, and scores and probabilities finite numbers."""
+    """Check that predictions are known labels, and that scores and probabilities are finite."""
     frame = pd.DataFrame({step.column.name: ["1", None, "x", "-3e5"] for step in model.recipe.steps})
     labels, scores = model.predict(frame)
     chances = model.probabilities(frame)
@@ -106,7 +106,7 @@ def read_record(data: bytes) -> None:
 
 
 def read_arguments(data: bytes) -> None:
-    """Run a command, one argument a line; no argument leads out of the folder, and no cell is computed."""
+    """Run a command with one argument per line; no argument leads out of the folder, and no cell is computed."""
     words = data.decode("utf-8", "surrogateescape").replace("\0", "").replace("/", "_").replace("..", "_").split("\n")
     with tempfile.TemporaryDirectory(dir=_ROOM) as folder:
         shutil.copy(CORPUS / "csv" / "plain.csv", f"{folder}/t.csv")

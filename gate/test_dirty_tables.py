@@ -106,7 +106,7 @@ def test_quintiles_of_probabilities_are_the_rates(seed: int) -> None:
 
 
 def forest_seconds() -> float:
-    """Return the processor time of a forest of 200 trees on 2,000 rows: a unit that does not depend on the machine."""
+    """Return the processor time of a forest of 200 trees on 2,000 rows: a unit that adapts to the machine."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 6))
     y = X[:, 0] + rng.normal(size=2000) > 0

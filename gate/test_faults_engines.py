@@ -1,4 +1,4 @@
-"""Engines and driver under attack: signals, memory, clocks, a scheduler that disappears."""
+"""Faults of engines and drivers: signals, memory, clocks, a scheduler that disappears."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""The store under attack: full and read-only disks, other schemas, changed bytes. Finished cells are never lost."""
+"""Faults of the store: full and read-only disks, other schemas, changed bytes. No finished cell is lost or altered."""
 
 import os
 import random
@@ -40,7 +40,7 @@ def test_a_full_disk_says_so_keeps_what_is_finished_and_the_same_call_resumes(tm
 
 @pytest.fixture
 def readonly(tmp_path: Path) -> Iterator[Path]:
-    """A store in a folder that this process may only read; root gives up its rights for the test."""
+    """Return a store in a folder that this process may only read; root gives up its rights for the test."""
     folder = Path(tempfile.mkdtemp())  # other users cannot open pytest's own folders
     fill(folder / "s.sqlite")
     os.chmod(folder, 0o555)

@@ -42,7 +42,7 @@ def test_no_part_of_a_model_is_left(name: str, folder: Path) -> None:
     pytest.importorskip({"x.onnx": "skl2onnx", "x.skops": "skops"}.get(name, "numpy"))
     model, *more = MODELS[name]
     out = "m" if more else name
-    if more:  # the model itself has room, its ONNX form has none
+    if more:  # there is room for the model, but not for its ONNX form
         os.symlink("/dev/full", "full")
         more[-1] = "full"
     Path(name).write_bytes(b"as it was")

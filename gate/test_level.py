@@ -195,9 +195,8 @@ def test_constant_weights_are_no_weights(weight: float) -> None:
 def test_a_score_of_a_fold_is_not_chosen_by_folds_that_share_a_row() -> None:
     tests = [np.array([0, 1]), np.array([2, 3]), np.array([1, 2]), np.array([3, 0])]  # two divisions of four rows
     pairs = [(np.setdiff1d(np.arange(4), test), test) for test in tests]
-    scores = np.array(
-        [[0.5] * 4, [0.9, 0.1, 0.9, 0.9], [0.5] * 4]
-    )  # the first challenger is good where fold 0 has rows
+    # The first challenger is good where fold 0 has rows.
+    scores = np.array([[0.5] * 4, [0.9, 0.1, 0.9, 0.9], [0.5] * 4])
     seen = {(member, fold): (float(scores[member, fold]), np.ones(2, dtype=bool)) for member, fold in np.ndindex(3, 4)}
     contest = FoldContest([Folding(pairs, seen), Folding(pairs[:1], {})], 3, np.ones(4), apart(4))
     assert contest.chosen == [[2, 1, 1, 1], [0]]  # a fresh fold shares rows with every fold that could choose
@@ -216,15 +215,11 @@ def guards(X: Any, y: Any, cv: Any, groups: Any = None) -> list[Any]:
 def test_the_units_are_those_of_the_division() -> None:
     rng = np.random.default_rng(3)
     X, y, both = rng.normal(size=(200, 3)), np.tile([0, 1], 100), np.column_stack(np.divmod(np.arange(200), 20))
+    # A search leaves out the most extreme tenth of the rows, and a fifth of the users only choose.
     for cv, groups, unit, units in (
-        (None, None, "distinct rows", (200, 180)),  # a search leaves out the most extreme tenth
+        (None, None, "distinct rows", (200, 180)),
         (TimeSeriesSplit(5), None, "blocks of time", (6, 5)),
-        (
-            GroupKFold(5),
-            both,
-            "groups",
-            (10, 8),
-        ),  # ten users, twenty items; in a search, a fifth of the users only choose
+        (GroupKFold(5), both, "groups", (10, 8)),
     ):
         for found in guards(X, y, cv, groups):
             assert found["unit"] == unit

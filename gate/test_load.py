@@ -1,4 +1,4 @@
-"""How growth is told from noise; `gate.soak` measures it on hundreds of cells, or on 20,000 by command."""
+"""The soak distinguishes growth of memory from noise."""
 
 from pathlib import Path
 

@@ -31,7 +31,7 @@ SEEDS = {
     "solve": 8, "solve against reference": 12, "classifiers": 45, "prediction": 12, "diagnose": 6, "theory": 60,
     "torch losses": 150,
 }  # fmt: skip
-#: Forms that hold the same numbers as the plain one.
+#: Forms with exactly the same numbers as the plain one.
 EXACT = set(FORMS) - {"int64", "uint8", "bool", "float16", "float32"}
 
 
@@ -143,7 +143,7 @@ def test_input_is_never_changed() -> None:
     np.testing.assert_array_equal(weight, ONES)
 
 
-#: float32 features and weights whose products are beyond float32, each within the documented range.
+#: Features in float32 and weights that are within the documented range, but whose products overflow float32.
 _SOLVED = """
 import sys
 import numpy as np

@@ -109,7 +109,7 @@ def test_the_slider_moves_boundary_and_close_calls(wide: Page) -> None:
     assert "errors" in (slider.get_attribute("aria-valuetext") or "")
     wide.get_by_label("outlier", exact=True).check()
     assert wide.locator("#walk .point").count() == 501
-    wide.keyboard.press("ArrowRight")  # the arrow key selects the next data set
+    wide.keyboard.press("ArrowRight")  # selects the next data set
     assert wide.locator("#walk .point").count() == 500
 
 

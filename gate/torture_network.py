@@ -14,7 +14,7 @@ from closecall.nn.functional import aggregate, weights
 from gate.torture_numbers import ALPHAS, WEIGHTS, Attack, Refused, careful, draw, finite, shaped
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-#: Logits of a network in trouble.
+#: Ordinary and extreme logits.
 LOGITS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "normal": lambda rng, n: rng.normal(size=n),
     "ties": lambda rng, n: rng.integers(-1, 2, n).astype(float),

@@ -38,7 +38,7 @@ ALPHAS = (0.0, 1e-30, 1e-5, 1.0, 1e5, 1e30)
 
 
 class Finding(AssertionError):
-    """Something broke that must not break."""
+    """closecall failed where it must not fail."""
 
 
 class Refused(Exception):
@@ -107,7 +107,7 @@ def _constant(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     return X
 
 
-#: Names -> (rng, shape) -> values.
+#: Functions that draw values, by name.
 VALUES: dict[str, Callable[[np.random.Generator, tuple[int, int]], np.ndarray]] = {
     "normal": lambda rng, shape: rng.normal(size=shape),
     "shifted": lambda rng, shape: rng.normal(size=shape) + 1e6,
@@ -131,7 +131,7 @@ TAME_VALUES = ("normal", "ties", "all tied", "constant columns", "repeated colum
 
 
 def _memory_map(X: np.ndarray) -> np.ndarray:
-    with tempfile.TemporaryDirectory() as folder:  # on POSIX the map outlives the name
+    with tempfile.TemporaryDirectory() as folder:  # on POSIX the map remains after the file is removed
         np.save(f"{folder}/x.npy", X)
         return np.load(f"{folder}/x.npy", mmap_mode="r")
 
@@ -142,7 +142,7 @@ def _read_only(X: np.ndarray) -> np.ndarray:
     return X
 
 
-#: Names -> the same numbers (as far as the type holds them) in another form.
+#: The same numbers in other forms, as far as the type can represent them, by name.
 FORMS: dict[str, Callable[[np.ndarray], Any]] = {
     "C": np.ascontiguousarray,
     "Fortran": np.asfortranarray,
@@ -160,7 +160,7 @@ FORMS: dict[str, Callable[[np.ndarray], Any]] = {
     "list": lambda X: X.tolist(),
 }
 
-#: Names -> (rng, samples) -> weights.
+#: Functions that draw weights, by name.
 WEIGHTS: dict[str, Callable[[np.random.Generator, int], np.ndarray | None]] = {
     "none": lambda rng, n: None,
     "ones": lambda rng, n: np.ones(n),

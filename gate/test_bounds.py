@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pandas", reason="install closecall[bench]")
-
 from reproduction.protocol.plan import MAX_CELLS, TARGETS, RunOptions, Size, cells_for
 
 PAGE = (Path(__file__).parents[1] / "SECURITY.md").read_text(encoding="utf-8")

@@ -6,14 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-
-from gate.browser import CHROMIUM, Page, check_page, check_sorting, column, visit
-
-pytest.importorskip("pandas", reason="install closecall[bench]")
-pytest.importorskip("altair", reason="install closecall[plots]")
-
 import pandas as pd
+import pytest
 
 from closecall.aggregates import AGGREGATES
 from closecall.linear.diagnosis import Diagnosis, Finding
@@ -26,6 +20,7 @@ from closecall.table.divide import Order
 from closecall.table.read.columns import Column
 from closecall.table.read.sheet import Sheet as Table
 from closecall.table.report import to_html
+from gate.browser import CHROMIUM, Page, check_page, check_sorting, column, visit
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the PATH")
 

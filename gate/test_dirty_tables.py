@@ -10,17 +10,13 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegressionCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-
-pytest.importorskip("typer", reason="install closecall[bench]")
-pytest.importorskip("pandas", reason="install closecall[bench]")
-
-import pandas as pd
 
 from closecall import CloseKClassifierCV, SquashingScaler, compare
 from closecall.table.model import TableModel

@@ -150,7 +150,6 @@ def test_a_machine_without_room_for_processes(tmp_path: Path, monkeypatch: pytes
 
 
 def test_no_scheduler_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("distributed", reason="install closecall[dask]")
     monkeypatch.setattr(execute, "TIMEOUT", 0.2)
     address = f"tcp://127.0.0.1:{free_port()}"
     with pytest.raises(EngineError, match=f"no Dask scheduler answers at {address} .*the same command resumes"):
@@ -160,7 +159,6 @@ def test_no_scheduler_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_scheduler_that_disappears_ends_the_run_and_the_next_run_finishes_it(
     tmp_path: Path, importable: None
 ) -> None:
-    pytest.importorskip("distributed", reason="install closecall[dask]")
     host, done = ["--host", "127.0.0.1", "--no-dashboard"], []
     for last in (False, True):
         address = f"tcp://127.0.0.1:{free_port()}"

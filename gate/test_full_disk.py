@@ -1,6 +1,7 @@
 """Commands without room on the disk or with closed streams, with real limits; and the modes of the files they write."""
 
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,12 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("typer", reason="install closecall[bench]")
-pytest.importorskip("pandas", reason="install closecall[bench]")
-
 from closecall import cli
-
-resource = pytest.importorskip("resource", reason="limits of the size of files are those of Unix")
 
 TABLE = "a,b,target\n" + "".join(f"{i % 7},{i * i % 11},{'yn'[(i * i) % 3 == 1]}\n" for i in range(40))
 #: Arguments of ``fit``, by the file that it cannot write.
@@ -39,7 +35,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_no_part_of_a_model_is_left(name: str, folder: Path) -> None:
-    pytest.importorskip({"x.onnx": "skl2onnx", "x.skops": "skops"}.get(name, "numpy"))
     model, *more = MODELS[name]
     out = "m" if more else name
     if more:  # there is room for the model, but not for its ONNX form
@@ -76,7 +71,6 @@ def test_closed_streams_are_refused() -> None:
 
 
 def test_all_files_have_the_mode_that_the_umask_gives() -> None:
-    pytest.importorskip("skl2onnx", reason="install closecall[onnx]")
     assert run("fit", "t.csv", "--out", "x.npz", "--model", "logistic", "--onnx", "x.onnx", umask=0o027)[0] == 0
     assert run("fit", "t.csv", "--out", "x.skops", "--model", "k_nn", "--splits", "0", umask=0o027)[0] == 0
     assert run("predict", "x.npz", "t.csv", "--out", "x.csv", umask=0o027)[0] == 0

@@ -9,10 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pandas", reason="install closecall[bench]")
-pytest.importorskip("pyarrow", reason="install closecall[bench]")
-pytest.importorskip("altair", reason="install closecall[bench,plots]")
-
 from closecall._budget import PEAK
 from gate import fuzz, sanitize
 from gate.fuzz_targets import TARGETS

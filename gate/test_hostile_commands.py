@@ -15,9 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("typer", reason="install closecall[bench,plots]")
-pytest.importorskip("altair", reason="install closecall[bench,plots]")
-
 import reproduction.app
 import reproduction.command
 from closecall import AggregateLossClassifier, cli, load_model
@@ -258,7 +255,6 @@ def test_an_unexpected_error_is_a_message(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_worker_of_another_version_computes_nothing() -> None:
-    pytest.importorskip("dask", reason="install closecall[dask]")
     work = Cell("embedded", "monk3", "c", 0, "linear", "sound", 10)
     found = engines._on_dask(lambda cell: pytest.fail("it computed"), "0.0.1", work)
     assert found.status == "failed"

@@ -1,6 +1,7 @@
 """Forged skops models: only models that ``closecall fit`` writes are read, and only if their parts are consistent."""
 
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -20,9 +21,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.svm import SVC
 
-pytest.importorskip("pandas", reason="install closecall[bench]")
-pytest.importorskip("skops", reason="install closecall[bench]")
-
 from closecall import cli
 from closecall._arrays import check_members
 from closecall._budget import PEAK, Budget
@@ -30,8 +28,6 @@ from closecall.table import keep
 from closecall.table.model import TableModel
 from closecall.table.read.dataset import DataError
 from closecall.table.table import read
-
-resource = pytest.importorskip("resource", reason="limits of memory are those of Unix")
 
 ROWS = 40
 TABLE = "a,b,target\n" + "".join(f"{i % 7},{i * i % 11},{'yn'[(i * i) % 3 == 1]}\n" for i in range(ROWS))
@@ -103,7 +99,6 @@ def test_what_is_trusted_must_still_have_finite_scores(plain: Any) -> None:
 
 
 def test_onnx_of_what_is_not_finite_is_refused(plain: Any) -> None:
-    pytest.importorskip("skl2onnx", reason="install closecall[onnx]")
     from closecall.table.deploy import to_onnx
 
     model = TableModel.fit(read("t.csv"), "logistic")

@@ -1,13 +1,8 @@
 """The soak distinguishes growth of memory from noise."""
 
-from pathlib import Path
-
 import numpy as np
-import pytest
 
 from gate.soak import SLOPE, Load, slope_of
-
-pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads memory from Linux's /proc")
 
 
 def test_the_slope_is_found_and_its_error_covers_noise() -> None:

@@ -196,7 +196,8 @@ def _only_finite(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("size", [1.0, 1e9, 1e25])
 def test_the_unit_of_top_is_not_rounded_away(size: float) -> None:
-    torch = pytest.importorskip("torch", reason="install closecall[torch]")
+    import torch
+
     from closecall.nn.functional import weights
 
     for dtype in (torch.float32, torch.float64):

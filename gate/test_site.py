@@ -10,7 +10,6 @@ import pytest
 from gate.browser import CHROMIUM
 from tests import ROOT
 
-pytest.importorskip("mkdocs.config", reason='pages need: pip install "closecall[test]"')
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the PATH")
 #: Tables, code and pictures that are wider than the page, or cut off by a frame that cannot scroll.
 CUT = """() => [...document.querySelectorAll("article table, article pre, article img, article .formula")]

@@ -3,10 +3,9 @@
 import math
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
-
-from tests.nn.test_functional import reduced  # noqa: E402
+from tests.nn.test_functional import reduced
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # raised inside torch's own compiler

@@ -28,9 +28,7 @@ y = np.where(X[:, 0] + rng.normal(size=90) > 0.3, 1.0, -1.0)
 three = np.digitize(X[:, 0], (-0.5, 0.5))
 """
 
-LOSS = (
-    PROBLEM
-    + """
+LOSS = """
 loss = get_loss("smooth_hinge")
 def objective(w):
     margins = y * (X @ w[:3] + w[3])
@@ -50,11 +48,8 @@ for way in ("ovr", "top_two"):
     assert model.fit(X, three).score(X, three) > 0.6
 assert CloseKClassifierCV(loss="smooth_hinge").fit(X, y).score(X, y) > 0.6
 """
-)
 
-AGGREGATE = (
-    PROBLEM
-    + """
+AGGREGATE = """
 half, total = get_aggregate("half_close_decay"), 90
 losses = rng.exponential(size=90)
 order = np.argsort(abs(losses - np.log(2)))
@@ -77,7 +72,6 @@ assert abs(ends[0] - ends[1]) < 0.02 * start, (ends, start)
 assert AggregateLossClassifier(aggregate="half_close_decay", k=20).fit(X, y).score(X, y) > 0.6
 assert AggregateLossClassifier(aggregate="half_close_decay", k=0.5, max_iter=300).fit(X, three).score(X, three) > 0.6
 """
-)
 
 DATASET = """
 import numpy as np
@@ -135,8 +129,8 @@ assert pull["column"] == "at" and abs(int(pull["flips_at"][:2]) - 12) <= 1, pull
 @pytest.mark.parametrize(
     ("path", "script"),
     [
-        ("closecall/losses.py", LOSS),
-        ("closecall/aggregates.py", AGGREGATE),
+        ("closecall/losses.py", PROBLEM + LOSS),
+        ("closecall/aggregates.py", PROBLEM + AGGREGATE),
         ("reproduction/protocol/embedded.py", DATASET),
         ("closecall/table/contenders.py", CONTENDER),
         ("closecall/table/read/columns.py", COLUMN),

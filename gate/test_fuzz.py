@@ -1,4 +1,4 @@
-"""A few inputs of the fuzzer and a few calls under the sanitizers; both must also find what is planted."""
+"""A few inputs of the fuzzer and a few calls under the sanitizers; both must also find planted faults."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from gate.fuzz_targets import TARGETS
 #: Inputs of each kind; the files of the corpus come first.
 COUNTS = {"csv": 15, "arguments": 11, "model": 200}
 ROOT = Path(__file__).parents[1]
-linux = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="children are watched by means of Linux")
+linux = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the fuzzer reads /proc")
 
 
 def run(kind: str, target: fuzz.Target, count: int, first: int = 0) -> fuzz.Tally:
@@ -44,7 +44,7 @@ def _hang() -> None:
         pass
 
 
-#: What a reader may do wrong, and the words of the finding.
+#: The words of a finding, and a fault of a reader that leads to it.
 PLANTED: dict[str, Callable[[], object]] = {
     "ended with -11": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "no end after": _hang,

@@ -126,7 +126,7 @@ COMMANDS: dict[str, Callable[[str], list[list[str]]]] = {
 }  # fmt: skip
 
 
-def test_the_list_of_commands_is_whole() -> None:
+def test_the_list_of_commands_is_complete() -> None:
     registered = [*cli.app.registered_commands, *reproduction.app.app.registered_commands]
     names = {each.name or getattr(each.callback, "__name__", "") for each in registered}
     assert names == set(COMMANDS)
@@ -193,7 +193,7 @@ def test_formulas_after_a_semicolon() -> None:
     assert unspell(spell("a;=1+1")) == "a;=1+1"
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks at /proc")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
 @pytest.mark.parametrize(
     ("command", "number", "advice"),
     [("reproduce", signal.SIGTERM, KEPT), ("compare", signal.SIGINT, AGAIN), ("fit", signal.SIGTERM, AGAIN)],
@@ -241,7 +241,7 @@ def test_charts_under_a_limit_are_refused_not_fatal(monkeypatch: pytest.MonkeyPa
 
 def test_an_unexpected_error_is_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments: Any, **options: Any) -> None:
-        raise RuntimeError("nobody thought of this")
+        raise RuntimeError("not expected")
 
     monkeypatch.setattr(reproduction.command, "prepare", broken)
     for traceback in ("", "1"):
@@ -249,7 +249,7 @@ def test_an_unexpected_error_is_a_message(tmp_path: Path, monkeypatch: pytest.Mo
         code, told = run_command(["reproduce", "--dry-run"], tmp_path)
         assert code == "a traceback"
         assert ("Traceback" in told) == bool(traceback)
-        assert "RuntimeError: nobody thought of this" in " ".join(told.split())
+        assert "RuntimeError: not expected" in " ".join(told.split())
     assert "CLOSECALL_TRACEBACK=1" in told
     assert exits.explain(RuntimeError("x"))[1] == cli.BAD_REQUEST
 

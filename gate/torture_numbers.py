@@ -264,10 +264,11 @@ def attack_parity(seed: int) -> None:
 def _models(rng: np.random.Generator, alpha: float) -> list[Any]:
     loss, name = str(rng.choice(list(LOSSES))), str(rng.choice(list(AGGREGATES)))
     item, way = problem(rng, loss, name, alpha), str(rng.choice(["ovr", "top_two", "softmax"]))
-    exact = {"exact_intercept": bool(rng.random() < 0.3), "max_iter": 30, "loss": loss, "alpha": alpha}
+    exact = bool(rng.random() < 0.3)  # needs one score at a time
+    single = {"exact_intercept": exact, "multiclass": "ovr", "max_iter": 30, "loss": loss, "alpha": alpha}
     return [
-        AggregateLossClassifier(aggregate=name, k=item.k, m=item.m, **exact),
-        CloseKClassifier(**exact),
+        AggregateLossClassifier(aggregate=name, k=item.k, m=item.m, **single),
+        CloseKClassifier(**single),
         CloseKClassifier(multiclass=way, max_iter=20, alpha=alpha),
         AggregateLossClassifierCV(max_iter=15, alphas=(alpha, 1.0), cv=2),
         CloseKClassifierCV(max_iter=15, alphas=(alpha, 1.0), ks=(0.5,), cv=2),

@@ -186,7 +186,7 @@ def stream_rows(sizes: tuple[int, ...]) -> bool:
 
 def _closecall(*arguments: str) -> tuple[float, float]:
     began = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "closecall.cli", *arguments], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-m", "closecall", *arguments], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:

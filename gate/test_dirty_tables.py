@@ -118,7 +118,7 @@ def test_processor_time_of_compare(rows: int, forests: float, tmp_path: Path) ->
     unit = max(forest_seconds() for _ in range(2))
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
-        [sys.executable, "-m", "closecall.cli", "compare", "t.csv", "--json"], cwd=tmp_path, capture_output=True,
+        [sys.executable, "-m", "closecall", "compare", "t.csv", "--json"], cwd=tmp_path, capture_output=True,
         text=True, check=True,
     )  # fmt: skip
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,5 +1,6 @@
-"""A real Chromium for the tests of the pages."""
+"""Chromium for the tests of the pages, and what every page must satisfy."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,7 @@ Page = Any
 
 
 def launched() -> Iterator[Any]:
-    """The body of a fixture: a browser, closed at the end."""
+    """Yield a browser and close it at the end: the body of a fixture."""
     with playwright.sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield chromium
@@ -21,11 +22,11 @@ def launched() -> Iterator[Any]:
 
 
 def visit(browser: Any, address: str, *, width: int = 1200, scheme: str = "light", script: bool = True) -> Page:
-    """The page in a context of its own; ``page.heard`` collects errors, dialogs and requests."""
+    """Open the page in its own context; ``page.heard`` collects errors, dialogs and requests."""
     context = browser.new_context(
         viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=script, offline=True
     )
-    context.set_default_timeout(180_000)  # a busy machine is no fault of the page
+    context.set_default_timeout(180_000)  # a busy machine is not a fault of the page
     page = context.new_page()
     page.heard = []
     page.on("console", lambda message: message.type in ("error", "warning") and page.heard.append(message.text))
@@ -36,6 +37,50 @@ def visit(browser: Any, address: str, *, width: int = 1200, scheme: str = "light
     if script:
         page.locator("figure[data-chart]:not([data-drawn])").first.wait_for(state="detached")
     return page
+
+
+def check_charts(page: Page, drawn: str) -> None:
+    """Check that every chart is drawn, has a name for screen readers and fits the page."""
+    room = page.locator("main").bounding_box()["width"]
+    for figure in page.locator("figure[data-chart]").all():
+        assert figure.get_attribute("data-drawn") == drawn
+        assert figure.locator("svg.marks path").count() > 10
+        assert figure.locator(".chart").get_attribute("aria-label")
+        assert figure.locator("svg.marks").bounding_box()["width"] <= room
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def check_page(browser: Any, address: str, width: int, scheme: str) -> None:
+    """Check accessibility, colours, the width, the printed page, and that nothing is loaded or reported."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
+    page = visit(browser, address, width=width, scheme=scheme)
+    page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    found = axe.Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    check_charts(page, "narrow" if width < 400 else "wide")
+    style = "getComputedStyle(document.querySelector('.chart svg')).filter"
+    red = int(re.findall(r"\d+", page.evaluate("getComputedStyle(document.body).backgroundColor"))[0])
+    assert (red < 60, "invert" in page.evaluate(style)) == (scheme == "dark",) * 2
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate(style) == "none"
+    assert page.heard == []
+    assert page.evaluate("performance.getEntriesByType('resource').map((entry) => entry.name)") == []
+    page.context.close()
+
+
+def check_sorting(page: Page, name: str) -> None:
+    """Check that a click and the Enter key sort the table of results by a column, first downwards, then upwards."""
+    head = page.locator(f"#results-table th[data-name='{name}']")
+    head.get_by_role("button").click()
+    values = [float(value) for value in column(page, name)]
+    assert values == sorted(values, reverse=True)
+    assert len(set(values)) > 5
+    assert head.get_attribute("aria-sort") == "descending"
+    head.get_by_role("button").focus()
+    page.keyboard.press("Enter")
+    assert [float(value) for value in column(page, name)] == sorted(values)
+    assert head.get_attribute("aria-sort") == "ascending"
 
 
 def column(page: Page, name: str) -> list[str]:

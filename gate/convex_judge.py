@@ -1,21 +1,18 @@
-"""Random convex problems against optima found by code that shares nothing with the solver.
+"""Random convex problems, compared with optima found by code that shares nothing with the solver.
 
-A case is drawn from its number alone: sizes, scales, collinear, discrete and Cauchy features, labels, weights, folds,
-starts, intercepts and a batch of one to thirty problems of any mix of convex losses and alphas; one in 25 is no
-average but `atk` or `maximal`, which settle; one case in four is sparse. Each must have an objective within 1e-4 of
-the best that scikit-learn and SciPy find (relative), or say that it has not converged; and the bound that its gap
-proves must not lie above what they found. Every case appends one line to the file, so that a run that was ended goes on
-where it stood:
+A case is drawn from its number: sizes, scales, collinear, discrete and Cauchy features, labels, weights, folds, starts,
+intercepts, and one to thirty problems with any mix of convex losses and alphas. One problem in 25 is `atk` or `maximal`
+instead of an average, and one case in four is sparse. Each problem must have an objective within 1e-4 (relative) of the
+best that scikit-learn and SciPy find, or report that it has not converged; and the lower bound that its gap implies
+must not exceed that best objective.
 
-    python -m gate.convex_judge --problems 100000 --out judge.csv
+    python -m gate.convex_judge --problems 100000
 """
 
 import argparse
-import csv
-import time
 import warnings
+from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,19 +27,17 @@ from closecall.objective import Problem
 from closecall.solvers import solve
 
 LOSSES, OFTEN = ("logistic", "hinge", "squared_hinge", "modified_huber"), (0.52, 0.4, 0.04, 0.04)
-#: How often a problem is `atk` or `maximal`, whose judge is slower.
+#: The shares of problems with `atk` and `maximal`, which take longer to judge.
 LARGEST = {"atk": 0.03, "maximal": 0.01}
 WITHIN = 1e-4
-#: What a fit of `CloseKClassifier` may use to settle.
+#: The steps that a fit of `CloseKClassifier` may use to settle.
 SETTLE = 300
 Part = Callable[[np.ndarray], np.ndarray]
-#: One case in so many is handed over as a sparse matrix.
-SPARSE = 4
-FIELDS = ("case", "problems", "largest", "converged", "wrong", "unsound", "errors", "worst", "seconds", "note")
+SPARSE = 4  # one case in four
 
 
 def features(rng: np.random.Generator) -> np.ndarray:
-    """A matrix (6..60, 1..14) of some unpleasant kind."""
+    """Return a matrix, usually (6 to 60, 1 to 14), that is difficult in some way."""
     n, d = int(rng.integers(6, 61)), int(rng.integers(1, 15))
     X = rng.standard_normal((n, d))
     kind = rng.integers(7)
@@ -62,7 +57,7 @@ def features(rng: np.random.Generator) -> np.ndarray:
 
 
 def labels(rng: np.random.Generator, X: np.ndarray) -> np.ndarray:
-    """Noise, a noisy plane or a plane, with both classes among the first four rows."""
+    """Return labels from a plane without noise, with noise or with almost only noise; rows 0 to 3 have both classes."""
     score = (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), 1e-12) @ rng.standard_normal(X.shape[1])
     noise = rng.choice([0.0, 1.0, 1e3]) * np.abs(score).mean()
     y = np.where(score + noise * rng.standard_normal(len(X)) > 0, 1.0, -1.0)
@@ -77,7 +72,7 @@ def draw_problem(rng: np.random.Generator) -> Problem:
 
 
 def draw(case: int) -> dict[str, Any]:
-    """Everything about a case."""
+    """Return the arguments of ``solve`` for a case."""
     rng = np.random.default_rng([2024, case])
     X = features(rng)
     y, n = labels(rng, X), len(X)
@@ -107,7 +102,7 @@ def draw(case: int) -> dict[str, Any]:
 
 
 class Judge:
-    """One problem by definition: the objective in standardised columns, and those who minimise it."""
+    """One problem by its definition: the objective, and independent ways to minimise it."""
 
     def __init__(self, case: dict[str, Any], row: int) -> None:
         problem = case["problems"][row]
@@ -127,13 +122,13 @@ class Judge:
         return float(summed + self.alpha / 2 * (w @ w + extra))
 
     def largest(self, losses: np.ndarray) -> float:
-        """The sum of the mass k of the largest losses."""
+        """Return the sum of the largest losses with total mass k."""
         order = np.argsort(-losses)
         before = np.cumsum(self.mass[order]) - self.mass[order]
         return float(np.clip(self.k - before, 0, self.mass[order]) @ losses[order])
 
     def basis(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Columns with the intercept, their penalties, and coordinates in which the curvature is about 1."""
+        """Return columns with the intercept, their penalties, and coordinates in which the curvature is about 1."""
         Z = np.column_stack([self.X, np.ones(len(self.X))]) if self.fit else self.X
         penalty = np.full(Z.shape[1], self.alpha)
         if self.fit and not self.penalize:
@@ -142,7 +137,7 @@ class Judge:
         return Z, penalty, vectors / np.sqrt(np.maximum(values, values[-1] * 1e-15))
 
     def smooth(self, parts: tuple[Part, Part, Part]) -> float:
-        """SciPy's trust-region Newton on a loss given by value, slope and curvature."""
+        """Minimise a loss, given by value, slope and curvature, with SciPy's trust-region Newton method."""
         Z, penalty, basis = self.basis()
         value, slope, curvature = parts
         signed = self.y[:, None] * (Z @ basis)
@@ -161,9 +156,9 @@ class Judge:
         return self.objective(w[:-1], w[-1]) if self.fit else self.objective(w, 0.0)
 
     def settled(self, parts: tuple[Part, Part, Part]) -> float:
-        """The least ``k t + sum of mass * max(loss - t, 0)`` over parameters and t (Ogryczak & Tamir 2003), by SciPy.
+        """Minimise ``k t + sum of mass * max(loss - t, 0)`` over parameters and t (Ogryczak & Tamir 2003) with SciPy.
 
-        The maximum is softened by less and less; what counts is the objective itself.
+        The maximum is smoothed less and less; the result is the objective itself.
         """
         Z, penalty, basis = self.basis()
         value, slope, curvature = parts
@@ -194,7 +189,7 @@ class Judge:
         return lowest
 
     def best(self, everyone: bool) -> float:
-        """The lowest objective that SciPy or scikit-learn finds, or that both find (``everyone``)."""
+        """Return the lowest objective that SciPy or scikit-learn finds, or both of them (``everyone``)."""
         if not self.average:
             return self.settled(PARTS[self.name])
         found = []
@@ -223,7 +218,7 @@ def _rounded_hinge(width: float) -> tuple[Part, Part, Part]:
     return value, lambda margins: -np.clip(1 - margins, 0, width) / width, curvature
 
 
-#: Value, slope and curvature of each loss, written down again.
+#: Value, slope and curvature of each loss, written independently of the package.
 PARTS: dict[str, tuple[Part, Part, Part]] = {
     "logistic": (lambda m: np.logaddexp(0, -m), lambda m: -expit(-m), lambda m: expit(m) * expit(-m)),
     "hinge": _rounded_hinge(1e-3),
@@ -240,76 +235,45 @@ PARTS: dict[str, tuple[Part, Part, Part]] = {
 }
 
 
-def look_at(number: int) -> dict[str, Any]:
-    """Solve and judge one case."""
-    began, found = time.perf_counter(), None
-    line: dict[str, Any] = {"case": number, "note": ""} | dict.fromkeys(FIELDS[1:8], 0)
+def look_at(number: int) -> tuple[Counter[str], list[str]]:
+    """Solve and judge one case; return counts of problems and descriptions of findings."""
+    case = draw(number)
+    problems, counts = case["problems"], Counter[str]()
+    counts["problems"] = len(problems)
+    given = case["X"] if number % SPARSE else sparse.csr_matrix(case["X"])
     try:
-        case = draw(number)
-        line["problems"] = len(case["problems"])
-        line["largest"] = sum(problem.aggregate != "average" for problem in case["problems"])
-        given = case["X"] if number % SPARSE else sparse.csr_matrix(case["X"])
         found = solve(**{**case, "X": given}, tol=WITHIN, settle=SETTLE)
     except Exception as error:
-        line |= {"errors": 1, "note": f"{type(error).__name__}: {error}"}
-    if found is not None:
-        for row, problem in enumerate(case["problems"]):
-            judge = Judge(case, row)
-            best, mine = judge.best((number + row) % 16 == 0), judge.objective(found.coef[row], found.intercept[row])
-            floor = 1e-9 * judge.loss.threshold * (judge.mass.sum() if judge.average else judge.k)
-            excess = (mine - best) / max(mine, floor)
-            line["converged"] += int(found.converged[row])
-            line["worst"] = max(line["worst"], excess if found.converged[row] else 0.0)
-            if found.converged[row] and excess > WITHIN:
-                line |= {"wrong": line["wrong"] + 1, "note": f"row {row} {problem}: {mine} above {best}"}
-            if mine - best > (found.gap[row] + 1e-7) * max(mine, floor):
-                line |= {
-                    "unsound": line["unsound"] + 1,
-                    "note": f"row {row} {problem}: gap {found.gap[row]} above {best}",
-                }
-    return line | {"seconds": round(time.perf_counter() - began, 3)}
+        return counts, [f"case {number}: {type(error).__name__}: {error}"]
+    counts["converged"], findings = int(found.converged.sum()), []
+    for row, problem in enumerate(problems):
+        judge = Judge(case, row)
+        best, mine = judge.best((number + row) % 16 == 0), judge.objective(found.coef[row], found.intercept[row])
+        scale = max(mine, 1e-9 * judge.loss.threshold * (judge.mass.sum() if judge.average else judge.k))
+        what = f"case {number}, row {row}, {problem}"
+        if found.converged[row] and mine - best > WITHIN * scale:
+            findings.append(f"{what}: {mine} above {best}")
+        if mine - best > (found.gap[row] + 1e-7) * scale:
+            findings.append(f"{what}: gap {found.gap[row]} does not reach {best} from {mine}")
+    return counts, findings
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--problems", type=int, default=100_000)
-    parser.add_argument("--out", type=Path, default=Path("convex_judge.csv"))
-    parser.add_argument("--part", type=int, default=0, help="this process's number, from 0")
-    parser.add_argument("--parts", type=int, default=1, help="of how many processes, each with its own file")
+    parser.add_argument("--problems", type=int, default=100_000, help="at least so many")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     given = parser.parse_args()
-    done: list[dict[str, str]] = []
-    if given.out.exists():
-        with given.out.open(newline="") as file:
-            done = [row for row in csv.DictReader(file) if row["seconds"]]
-    seen, total = {int(row["case"]) for row in done}, sum(int(row["problems"]) for row in done)
     warnings.simplefilter("ignore")
-    with given.out.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        if not done:
-            writer.writeheader()
-        case = given.part
-        while total < given.problems:
-            if case not in seen:
-                line = look_at(case)
-                writer.writerow(line)
-                file.flush()
-                done.append({key: str(value) for key, value in line.items()})
-                total += line["problems"]
-            case += given.parts
-    report(done)
-
-
-def report(lines: list[dict[str, str]]) -> None:
-    """Print what was found; the seeds are the numbers of the cases."""
-    sums = {name: sum(int(line[name]) for line in lines) for name in FIELDS[1:7]}
-    worst = max(float(line["worst"]) for line in lines)
-    cases, share = [int(line["case"]) for line in lines], sums["converged"] / sums["problems"]
-    print(f"cases {min(cases)}..{max(cases)}: {sums['problems']} problems, {sums['largest']} of them atk or maximal")
-    print(f"{sums['converged']} converged ({share:.2%}), worst excess {worst:.2e}")
-    print(f"wrong {sums['wrong']}, unsound bounds {sums['unsound']}, exceptions {sums['errors']}")
-    for line in lines:
-        if line["note"]:
-            print(f"case {line['case']}: {line['note']}")
+    counts, number, wrong = Counter[str](), given.first, 0
+    while counts["problems"] < given.problems:
+        more, findings = look_at(number)
+        counts += more
+        wrong += len(findings)
+        print(*findings, sep="\n", end="\n" if findings else "", flush=True)
+        number += 1
+    print(f"cases {given.first}..{number - 1}: {counts['problems']} problems, {counts['converged']} converged, "
+          f"{wrong} findings")  # fmt: skip
+    raise SystemExit(wrong > 0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A driver to be interrupted, work that runs out of memory, and the stores that the fault tests attack."""
+"""A driver that tests interrupt, work that runs out of memory, and stores for the tests of faults."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ def toy(cell: Cell) -> Record:
 
 
 def inline(todo: Sequence[Task], work: Work) -> Generator[Happening, None, None]:
-    """An engine without processes."""
+    """Run the tasks in this process."""
     for task in todo:
         yield Happening("finished", task, work(task.cell))
 
@@ -36,7 +36,7 @@ def slow(cell: Cell) -> Record:
 
 
 def hungry(cell: Cell) -> Record:
-    """More memory than its process may have, unless the test allows it."""
+    """Use more memory than the process may have, unless the test allows it."""
     if not os.environ.get("CLOSECALL_TEST_ROOM"):
         resource.setrlimit(resource.RLIMIT_AS, (1 << 31, resource.RLIM_INFINITY))
         np.ones(1 << 31)
@@ -44,7 +44,7 @@ def hungry(cell: Cell) -> Record:
 
 
 def fill(path: Path, count: int = 3) -> dict[str, bytes]:
-    """A store with so many finished cells; what is in it."""
+    """Write a store with ``count`` finished cells; return its contents."""
     with Store(path, write=True) as store:
         store.begin_run({"target": "test"}, {"python": "3"})
         for task in tasks(count):
@@ -61,14 +61,14 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs; a zombie does not."""
+    """Return whether the process is running; a zombie is not."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
 
 
 def children(pid: int) -> list[int]:
-    """All descendants of a process."""
+    """Return all descendants of a process."""
     found = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, path.read_text().split()):
@@ -77,7 +77,7 @@ def children(pid: int) -> list[int]:
 
 
 def main(path: str) -> None:
-    """As the command does it: drive, and turn what ends it into a message and an exit code."""
+    """Drive as the command does, and turn the error that ends the run into a message and an exit code."""
     code = 0
     with stoppable():
         try:
@@ -91,7 +91,7 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    # Under its real name, so that the workers find the function that they are asked to run.
+    # Imported under its real name, so that the workers find the function that they run.
     from gate import fault_helpers
 
-    fault_helpers.main(*sys.argv[2:])  # the first is the command, as a user gives it
+    fault_helpers.main(*sys.argv[2:])  # the first argument is the name of the command

@@ -1,4 +1,4 @@
-"""The page of ``closecall compare`` in a real browser: it draws, sorts and filters, asks nobody, shows text as text."""
+"""The page of ``closecall compare`` in a browser: it draws, sorts and filters, loads nothing and shows text as text."""
 
 import re
 from itertools import pairwise
@@ -6,14 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-
-from gate.browser import CHROMIUM, Page, column, visit
-
-pytest.importorskip("pandas", reason="install closecall[bench]")
-pytest.importorskip("altair", reason="install closecall[plots]")
-
 import pandas as pd
+import pytest
 
 from closecall.aggregates import AGGREGATES
 from closecall.linear.diagnosis import Diagnosis, Finding
@@ -26,6 +20,7 @@ from closecall.table.divide import Order
 from closecall.table.read.columns import Column
 from closecall.table.read.sheet import Sheet as Table
 from closecall.table.report import to_html
+from gate.browser import CHROMIUM, Page, check_page, check_sorting, column, visit
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the PATH")
 
@@ -38,7 +33,7 @@ PAIRS = [("close_k", "logistic"), *((name, "") for name in OWN), *((name, "hinge
 
 
 def made_splits(count: int = 4) -> list[Split]:
-    """Every method with made-up predictions; close-k is right on far more of the test rows than anybody else."""
+    """Return every method with invented predictions; those of close-k are right far more often than all others."""
     rng = np.random.default_rng(0)
     splits = []
     for _ in range(count):
@@ -89,23 +84,18 @@ def test_a_sentence_and_a_picture_come_first(wide: Page) -> None:
     assert "alone predicts all" in text
 
 
-def test_every_chart_is_drawn_as_wide_as_the_page(wide: Page) -> None:
+def test_charts_name_every_method_and_fill_the_page(wide: Page) -> None:
     found = wide.locator("figure[data-chart]")
-    assert [figure.get_attribute("data-drawn") for figure in found.all()] == ["wide"] * 2
     room = wide.locator("main").bounding_box()["width"]
-    for figure in found.all():
-        assert figure.locator("svg.marks path").count() > 10
-        assert figure.locator(".chart").get_attribute("aria-label")
-        assert figure.locator("svg.marks").bounding_box()["width"] > 0.9 * room
+    assert [figure.locator("svg.marks").bounding_box()["width"] > 0.9 * room for figure in found.all()] == [True] * 2
     named = found.first.inner_text()
     for words in ("close-k", "RandomForest", "HistGradientBoosting", "always the largest class"):
         assert words in named
-    pulls = wide.locator("figure[data-chart=chart-coefficients]").inner_text()
-    assert "when" in pulls
+    assert "when" in wide.locator("figure[data-chart=chart-coefficients]").inner_text()
 
 
 def test_gains_that_are_not_significant_are_grey(wide: Page) -> None:
-    """Ticks of the first picture: close-k's has the colour of significance, those of its peers are grey."""
+    """In the first picture the tick of close-k has the colour of significance, and those of its peers are grey."""
     marks = wide.locator("figure[data-chart=chart-gains] .mark-rect.role-mark path")
     colours = marks.evaluate_all("(all) => all.map((each) => each.getAttribute('fill'))")
     assert len(colours) == len(PAIRS) - 1, "everyone but the plain model"
@@ -151,12 +141,7 @@ def test_the_table_sorts_and_filters(wide: Page) -> None:
     total = len(PAIRS)
     status = wide.locator("#filter-count")
     assert status.inner_text() == f"{total} of {total} rows"
-    wide.locator("#results-table th[data-name='accuracy (%)'] button").focus()
-    wide.keyboard.press("Enter")
-    values = [float(value) for value in column(wide, "accuracy (%)")]
-    assert values == sorted(values, reverse=True)
-    wide.keyboard.press("Enter")
-    assert [float(value) for value in column(wide, "accuracy (%)")] == sorted(values)
+    check_sorting(wide, "accuracy (%)")
     wide.get_by_label("Method contains").fill("CLOSE decay")
     assert set(column(wide, "method")) == {"close decay"}
     wide.get_by_role("combobox", name="Loss").select_option("hinge")
@@ -170,7 +155,7 @@ def test_the_table_sorts_and_filters(wide: Page) -> None:
     wide.get_by_label("only p < 0.05").uncheck()
 
 
-def test_columns_and_the_command_are_told(wide: Page) -> None:
+def test_columns_and_the_command_are_described(wide: Page) -> None:
     text = wide.locator("#columns").inner_text()
     for words in ("decimal comma", "date, as days", "left out", "(use --keep to include it)", "target"):
         assert words in text
@@ -192,19 +177,14 @@ def test_names_and_values_are_text(wide: Page) -> None:
     assert wide.evaluate("window.hacked") is None
 
 
-def test_nothing_was_asked_for_and_nothing_went_wrong(wide: Page) -> None:
-    assert wide.heard == []
-    assert wide.evaluate("performance.getEntriesByType('resource').map((entry) => entry.name)") == []
-
-
 def test_only_the_scripts_of_the_page_run(browser: Any, address: str) -> None:
-    """The policy knows them by their hashes: a script that got in, a handler and text as a program are refused."""
+    """The policy lists their hashes: an inserted script, an event handler and code in a text are refused."""
     page = visit(browser, address)
     policy = page.locator("meta[http-equiv=Content-Security-Policy]").get_attribute("content")
     (scripts,) = [part for part in policy.split("; ") if part.startswith("script-src")]
     assert re.fullmatch(r"script-src( 'sha256-[A-Za-z0-9+/]{43}='){2}", scripts)
     assert page.heard == []
-    # Not at once: what the browser is told to evaluate from outside may do anything.
+    # After a timeout, because code that the driver evaluates directly is exempt from the policy.
     page.evaluate("""() => new Promise((done) => setTimeout(() => {
         const found = document.createElement("script");
         found.textContent = "window.hacked = 'a script'";
@@ -219,21 +199,8 @@ def test_only_the_scripts_of_the_page_run(browser: Any, address: str) -> None:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")])
-def test_axe_width_colours_and_paper(browser: Any, address: str, width: int, scheme: str) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
-    page = visit(browser, address, width=width, scheme=scheme)
-    found = axe.Axe().run(page)
-    assert found.violations_count == 0, found.generate_report()
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    wanted = {1200: "wide", 390: "narrow"}[width]
-    assert page.locator(f"figure[data-drawn={wanted}]").count() == 2
-    if width == 390:
-        widths = page.locator("figure svg.marks").evaluate_all("(all) => all.map((svg) => svg.viewBox.baseVal.width)")
-        assert max(widths) < 480, "panels become narrow rather than small"
-    page.emulate_media(media="print")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert page.heard == []
-    page.context.close()
+def test_screens_and_paper(browser: Any, address: str, width: int, scheme: str) -> None:
+    check_page(browser, address, width, scheme)
 
 
 def test_without_scripts_pictures_and_numbers_are_there(browser: Any, address: str) -> None:

@@ -1,6 +1,7 @@
-"""A disk without room, a closed output and the modes of files: through the command line, on real limits."""
+"""Commands without room on the disk or with closed streams, with real limits; and the modes of the files they write."""
 
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,20 +9,15 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("typer", reason="install closecall[bench]")
-pytest.importorskip("pandas", reason="install closecall[bench]")
-
 from closecall import cli
 
-resource = pytest.importorskip("resource", reason="limits of the size of files are those of Unix")
-
 TABLE = "a,b,target\n" + "".join(f"{i % 7},{i * i % 11},{'yn'[(i * i) % 3 == 1]}\n" for i in range(40))
-#: What ``fit`` is asked for -> the file that it then cannot write.
+#: Arguments of ``fit``, by the file that it cannot write.
 MODELS = {"x.npz": ("logistic",), "x.skops": ("k_nn",), "x.onnx": ("logistic", "--onnx", "x.onnx")}
 
 
 def run(*arguments: str, room: int | None = None, end: str = "", umask: int = -1) -> tuple[int, str]:
-    """Exit code and last line of a command whose files may have so many bytes; ``end`` is the shell's."""
+    """Return the exit code and last line of a command with redirection ``end``; files have at most ``room`` bytes."""
     limit = None if room is None else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
     line = ["bash", "-c", f'"$@" {end}', "", sys.executable, "-W", "ignore", "-m", "closecall", *arguments]
     done = subprocess.run(
@@ -39,10 +35,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_no_part_of_a_model_is_left(name: str, folder: Path) -> None:
-    pytest.importorskip({"x.onnx": "skl2onnx", "x.skops": "skops"}.get(name, "numpy"))
     model, *more = MODELS[name]
     out = "m" if more else name
-    if more:  # the model itself has room, its ONNX form has none
+    if more:  # there is room for the model, but not for its ONNX form
         os.symlink("/dev/full", "full")
         more[-1] = "full"
     Path(name).write_bytes(b"as it was")
@@ -62,18 +57,20 @@ def test_predictions_without_room() -> None:
     assert run("predict", "m", "t.csv", end=">/dev/full")[0] == cli.INCOMPLETE
 
 
-@pytest.mark.parametrize("more", [[], ["--json"]])
-def test_a_closed_output_is_refused(more: list[str]) -> None:
-    """Predictions would go nowhere, and the exit code would say that all is well."""
+def test_closed_streams_are_refused() -> None:
+    """Predictions would be lost, but the exit code would report success."""
     assert run("fit", "t.csv", "--out", "m", "--model", "logistic", "--splits", "0")[0] == 0
-    code, told = run("predict", "m", "t.csv", *more, end=">&-")
+    for arguments in (("predict", "m", "t.csv"), ("predict", "m", "t.csv", "--json"), ("datasets", "embedded")):
+        code, told = run(*arguments, end=">&-")
+        assert code == cli.BAD_REQUEST
+        assert told == "closecall: standard output is closed; redirect it to a file or to /dev/null"
+    code, told = run("compare", "-", end="<&-")
     assert code == cli.BAD_REQUEST
-    assert told == "closecall: standard output is closed; redirect it to a file or to /dev/null"
-    assert run("predict", "m", "t.csv", *more, end="2>&-") == (0, "")
+    assert told.startswith("closecall: standard input is closed")
+    assert run("predict", "m", "t.csv", end="2>&-") == (0, "")
 
 
 def test_all_files_have_the_mode_that_the_umask_gives() -> None:
-    pytest.importorskip("skl2onnx", reason="install closecall[onnx]")
     assert run("fit", "t.csv", "--out", "x.npz", "--model", "logistic", "--onnx", "x.onnx", umask=0o027)[0] == 0
     assert run("fit", "t.csv", "--out", "x.skops", "--model", "k_nn", "--splits", "0", umask=0o027)[0] == 0
     assert run("predict", "x.npz", "t.csv", "--out", "x.csv", umask=0o027)[0] == 0
@@ -84,7 +81,7 @@ def test_all_files_have_the_mode_that_the_umask_gives() -> None:
 
 @pytest.fixture
 def tiny(request: pytest.FixtureRequest, folder: Path) -> Iterator[Path]:
-    """A file system with the room that is asked for."""
+    """Mount a file system with little room."""
     place = folder / "tiny"
     place.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", request.param, "tmpfs", str(place)], check=False)
@@ -96,7 +93,7 @@ def tiny(request: pytest.FixtureRequest, folder: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("tiny", ["nr_inodes=1", "nr_inodes=5", "size=4k", "size=300k"], indirect=True)
 def test_reproduce_without_room_is_incomplete(tiny: Path) -> None:
-    """No room for a new file, for the store, or for the report: always 2, never half a file."""
+    """There is no room for a new file, for the store or for the report; no partial file is left."""
     if "size=4k" in Path("/proc/mounts").read_text().partition(str(tiny))[2].partition("\n")[0]:
         (tiny / "other").write_bytes(bytes(4096))
     code, told = run("reproduce", "overview", "--datasets", "monk3", "--splits", "1", "--max-iter", "20", "--workers",
@@ -107,7 +104,7 @@ def test_reproduce_without_room_is_incomplete(tiny: Path) -> None:
 
 
 def test_reproduce_beyond_a_limit_of_the_size_of_files() -> None:
-    """The same where nobody may mount anything."""
+    """This needs no right to mount a file system."""
     code, told = run("reproduce", "overview", "--datasets", "monk3", "--splits", "1", "--workers", "1", room=0)
     assert code == cli.INCOMPLETE, told
     assert "make room" in told

@@ -1,6 +1,7 @@
-"""Forged models of skops: only what ``closecall fit`` writes is read, and nothing that does not fit together."""
+"""Forged skops models: only models that ``closecall fit`` writes are read, and only if their parts are consistent."""
 
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -20,9 +21,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.svm import SVC
 
-pytest.importorskip("pandas", reason="install closecall[bench]")
-pytest.importorskip("skops", reason="install closecall[bench]")
-
 from closecall import cli
 from closecall._arrays import check_members
 from closecall._budget import PEAK, Budget
@@ -31,15 +29,13 @@ from closecall.table.model import TableModel
 from closecall.table.read.dataset import DataError
 from closecall.table.table import read
 
-resource = pytest.importorskip("resource", reason="limits of memory are those of Unix")
-
 ROWS = 40
 TABLE = "a,b,target\n" + "".join(f"{i % 7},{i * i % 11},{'yn'[(i * i) % 3 == 1]}\n" for i in range(ROWS))
 
 
 @pytest.fixture
 def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[TableModel, Any, Any]:
-    """A model of a table, and the matrix and labels that a classifier in it may learn from."""
+    """Return a model of a table, and the matrix and labels for other classifiers in it."""
     monkeypatch.chdir(tmp_path)
     Path("t.csv").write_text(TABLE)
     table = read("t.csv")
@@ -48,7 +44,7 @@ def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[TableModel, 
 
 
 def short_machine(X: Any, y: Any) -> Any:
-    """Its compiled code reads as many coefficients as there are support vectors, whatever there is."""
+    """Return a model whose compiled code would read coefficients beyond the end of the array."""
     model = SVC().fit(X, y)
     model._dual_coef_ = model.dual_coef_ = model._dual_coef_[:, :1].copy()
     return model
@@ -61,7 +57,7 @@ def machine_of_many(X: Any, y: Any) -> Any:
 
 
 def all_products(X: Any, y: Any) -> Any:
-    """A file of 5 KB that makes five thousand million numbers of a row."""
+    """Return a model of 5 KB that would compute five billion numbers from a row."""
     model = make_pipeline(PolynomialFeatures(1), LogisticRegression()).fit(X, y)
     first, last = model[0], model[-1]
     first.degree = first._max_degree = 100_000
@@ -103,7 +99,6 @@ def test_what_is_trusted_must_still_have_finite_scores(plain: Any) -> None:
 
 
 def test_onnx_of_what_is_not_finite_is_refused(plain: Any) -> None:
-    pytest.importorskip("skl2onnx", reason="install closecall[onnx]")
     from closecall.table.deploy import to_onnx
 
     model = TableModel.fit(read("t.csv"), "logistic")
@@ -114,7 +109,7 @@ def test_onnx_of_what_is_not_finite_is_refused(plain: Any) -> None:
 
 
 def _tree(model: Any, **changed: Any) -> None:
-    """Change the first tree's arrays: a field of its nodes at a place, or the shares of its classes."""
+    """Change the arrays of the first tree: a field of its nodes, or the shares of its classes, at a place."""
     tree = model.estimators_[0].tree_
     state = {
         name: value.copy() if name in ("nodes", "values") else value for name, value in tree.__getstate__().items()
@@ -147,26 +142,22 @@ def _at(model: Any, name: str, place: Any, value: Any) -> None:
     setattr(model, name, array)
 
 
-def _shared_child(model: Any) -> None:
-    """Both ways lead to the same node: without a loop, and yet as many ways as a chessboard has grains."""
-    _tree(model, right_child=(0, model.estimators_[0].tree_.children_left[0]))
-
-
 FOREST: dict[str, Callable[[Any], None]] = {
     "child beyond the nodes": lambda model: _tree(model, left_child=(0, 10**6)),
     "child before its parent": lambda model: _tree(model, right_child=(0, 0)),
-    "two ways to one node": _shared_child,
-    "nodes that nobody leads to": lambda model: _tree(model, left_child=(0, -1)),
+    # Without a loop, but with exponentially many ways through such nodes.
+    "two ways to one node": lambda model: _tree(model, right_child=(0, model.estimators_[0].tree_.children_left[0])),
+    "nodes that cannot be reached": lambda model: _tree(model, left_child=(0, -1)),
     "a feature beyond the columns": lambda model: _tree(model, feature=(0, 99)),
     "a negative feature": lambda model: _tree(model, feature=(0, -2)),
-    "a threshold that is no number": lambda model: _tree(model, threshold=(0, np.nan)),
+    "a threshold that is not a number": lambda model: _tree(model, threshold=(0, np.nan)),
     "an infinite threshold": lambda model: _tree(model, threshold=(0, np.inf)),
-    "shares that are no numbers": lambda model: _tree(model, values=(_leaf(model), np.nan)),
-    "shares below nothing": lambda model: _tree(model, values=(_leaf(model), [[-1.0, 2.0]])),
-    "shares beyond all": lambda model: _tree(model, values=(_leaf(model), 1.0)),
+    "shares that are not numbers": lambda model: _tree(model, values=(_leaf(model), np.nan)),
+    "negative shares": lambda model: _tree(model, values=(_leaf(model), [[-1.0, 2.0]])),
+    "shares above 1": lambda model: _tree(model, values=(_leaf(model), 1.0)),
     "fewer trees than it says": lambda model: _fewer(model, "estimators_"),
     "no trees": lambda model: (_fewer(model, "estimators_", 3), _set(model, "n_estimators", 0)),
-    "trees that are none": lambda model: _set(model, "estimators_", [1, 2, 3]),
+    "trees of another type": lambda model: _set(model, "estimators_", [1, 2, 3]),
     "more classes than shares": lambda model: _set(model, "classes_", np.array(["a", "b", "c"])),
     "one class": lambda model: _fewer(model, "classes_"),
     "classes out of order": lambda model: _set(model, "classes_", np.array(["y", "n"])),
@@ -180,19 +171,19 @@ BOOSTING: dict[str, Callable[[Any], None]] = {
     "child before its parent": lambda model: _nodes(model, "right", 0),
     "a feature beyond the columns": lambda model: _nodes(model, "feature_idx", 2),
     "a negative feature": lambda model: _nodes(model, "feature_idx", -1),
-    "a threshold that is no number": lambda model: _nodes(model, "num_threshold", np.nan),
+    "a threshold that is not a number": lambda model: _nodes(model, "num_threshold", np.nan),
     "a value that is infinite": lambda model: _nodes(model, "value", np.inf, -1),
-    "names where there are numbers": lambda model: _nodes(model, "is_categorical", 1),
-    "a leaf that leads on": lambda model: _nodes(model, "is_leaf", 0, -1),
+    "a split by categories": lambda model: _nodes(model, "is_categorical", 1),
+    "a leaf with children": lambda model: _nodes(model, "is_leaf", 0, -1),
     "no nodes": lambda model: _set(model._predictors[0][0], "nodes", model._predictors[0][0].nodes[:0]),
     "other nodes": lambda model: _set(model._predictors[0][0], "nodes", np.zeros(3)),
     "too many trees in a round": lambda model: model._predictors[0].append(model._predictors[0][0]),
     "a round without trees": lambda model: model._predictors[0].clear(),
     "a start of another shape": lambda model: _set(model, "_baseline_prediction", np.zeros((1, 2))),
-    "a start that is no number": lambda model: _set(model, "_baseline_prediction", np.full((1, 1), np.nan)),
+    "a start that is not a number": lambda model: _set(model, "_baseline_prediction", np.full((1, 1), np.nan)),
 }
 NEIGHBOURS: dict[str, Callable[[Any], None]] = {
-    "a row that is no number": lambda model: _at(model, "_fit_X", (0, 0), np.nan),
+    "a row that is not a number": lambda model: _at(model, "_fit_X", (0, 0), np.nan),
     "a code beyond the classes": lambda model: _at(model, "_y", 0, 2),
     "a negative code": lambda model: _at(model, "_y", 0, -1),
     "a class without rows": lambda model: _at(model, "_y", slice(None), 0),
@@ -201,7 +192,7 @@ NEIGHBOURS: dict[str, Callable[[Any], None]] = {
     "rows of another type": lambda model: _set(model, "_fit_X", model._fit_X.astype(np.float32)),
     "more neighbours than fit asks for": lambda model: _set(model, "n_neighbors", 30),
     "no neighbours": lambda model: _set(model, "n_neighbors", 0),
-    "all, if there are so many": lambda model: _set(model, "n_neighbors", 95),
+    "more neighbours than rows": lambda model: _set(model, "n_neighbors", 95),
 }
 FORGED = [
     *((RandomForestClassifier(3, random_state=0), name, change) for name, change in FOREST.items()),
@@ -225,7 +216,7 @@ def test_what_does_not_fit_together_is_refused(plain: Any, classifier: Any, name
 
 
 def test_other_settings_are_another_class(plain: Any) -> None:
-    """Neighbours that a search tree finds, or that are weighted, are not what ``fit --model k_nn`` writes."""
+    """``fit --model k_nn`` writes neither search trees nor weighted neighbours."""
     model, X, y = plain
     for setting in ({"algorithm": "kd_tree"}, {"algorithm": "brute", "weights": "distance"}):
         replace(model, classifier=KNeighborsClassifier(3, **setting).fit(X, y)).save("m")
@@ -234,7 +225,7 @@ def test_other_settings_are_another_class(plain: Any) -> None:
 
 
 def _rewritten(change: Callable[[Any], None]) -> None:
-    """The file ``m`` with another schema."""
+    """Change the schema of the file ``m``."""
     with zipfile.ZipFile("m") as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     schema = json.loads(members["schema.json"])
@@ -246,7 +237,7 @@ def _rewritten(change: Callable[[Any], None]) -> None:
 
 
 def test_an_array_counts_as_often_as_it_is_named(plain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of few kilobytes whose trees are all one: each is made, and each is counted."""
+    """A file of few kilobytes refers to the same tree many times: each tree is built and counted."""
     model, X, y = plain
     replace(model, classifier=RandomForestClassifier(1, random_state=0).fit(X, y)).save("m")
     monkeypatch.setattr(keep, "Budget", lambda: Budget(8 << 20))
@@ -263,7 +254,7 @@ def test_an_array_counts_as_often_as_it_is_named(plain: Any, monkeypatch: pytest
         TableModel.load("m")
 
 
-def test_plain_data_are_no_classifier_and_skops_is_not_asked(plain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_data_are_not_a_classifier_and_skops_is_not_called(plain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import skops.io
 
     model, _, _ = plain
@@ -287,8 +278,8 @@ def test_too_many_members_are_not_even_listed(tmp_path: Path, monkeypatch: pytes
 
 @settings(max_examples=25, deadline=None)
 @given(classes=st.integers(2, 5), features=st.integers(1, 6), seed=st.integers(0, 2**31))
-def test_models_made_anew_are_those_that_were_saved(classes: int, features: int, seed: int) -> None:
-    """scikit-learn's own objects are the judge: labels, probabilities and ways through the trees, bit by bit."""
+def test_rebuilt_models_are_those_that_were_saved(classes: int, features: int, seed: int) -> None:
+    """Labels, probabilities and paths through the trees are those of scikit-learn's own objects, bit for bit."""
     rng = np.random.default_rng(seed)
     rows = int(rng.integers(20, 120))
     X, fresh = rng.normal(size=(rows, features)), 3 * rng.normal(size=(50, features))

@@ -1,7 +1,7 @@
-"""Guards on noise: rows that depend on each other, weights of another unit, many challengers, folds that overlap.
+"""Guards on noise: rows that depend on each other, weights in another unit, many challengers, folds that overlap.
 
-Rules that learn nothing have a true gain of exactly 0, so that whatever is taken is a mistake and a mean gain that is
-not 0 a bias. Limits are those that an honest guard exceeds with a probability of a thousandth.
+Rules that learn nothing have a true gain of exactly 0. Every rule that is chosen is therefore a mistake, and a mean
+gain other than 0 is a bias. A correct guard exceeds each limit with a probability of 0.001.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from closecall.model_selection.contest import FoldContest, Folding
 from closecall.paired import apart
 
 RUNS = 100
-#: More would be taken with a probability of a thousandth if six in a hundred were.
+#: If the guard chose six in a hundred, it would choose more than this with a probability of 0.001.
 LIMIT = int(stats.binom.isf(1e-3, RUNS, 0.06))
 
 
 class Rule(ClassifierMixin, BaseEstimator):
-    """Says the sign of a column, whatever it is trained on."""
+    """Predict the sign of a column, whatever the training data."""
 
     def __init__(self, column: int = 0) -> None:
         self.column = column
@@ -71,7 +71,7 @@ def series(rng: np.random.Generator, columns: int) -> tuple[Any, Any]:
 
 
 def level(fit: Callable[[np.random.Generator], Any], runs: int = RUNS) -> tuple[int, np.ndarray, np.ndarray]:
-    """How many were taken, the gains and the standard errors that were reported."""
+    """Return how many challengers were chosen, and the reported gains and standard errors."""
     reports = [fit(np.random.default_rng([seed, 31])).guard_report_ for seed in range(runs)]
     steps = [(report.get("comparisons") or [report.get("comparison") or report])[-1] for report in reports]
     gains, errors = (np.array([step[name] for step in steps]) for name in ("gain", "standard_error"))
@@ -83,7 +83,7 @@ def unbiased(gains: np.ndarray) -> bool:
 
 
 def crossed(rng: np.random.Generator, columns: int) -> tuple[Any, Any, Any]:
-    """Rows of twenty users and twenty items, which share both."""
+    """Return rows of twenty users and twenty items; rows of the same user or item are similar."""
     user, item = np.divmod(np.arange(400), 20)
     both = rng.normal(size=(20, columns + 1))[user] + rng.normal(size=(20, columns + 1))[item]
     both += 0.5 * rng.normal(size=both.shape)
@@ -91,26 +91,26 @@ def crossed(rng: np.random.Generator, columns: int) -> tuple[Any, Any, Any]:
 
 
 def copied(rng: np.random.Generator, columns: int) -> tuple[Any, Any]:
-    """Four copies of each of sixty rows."""
+    """Return four copies of each of sixty rows."""
     X, y = plain(rng, columns, 60)
     rows = rng.permutation(np.repeat(np.arange(60), 4))
     return X[rows], y[rows]
 
 
 def shocked(rng: np.random.Generator, columns: int, members: int, own: float) -> tuple[Any, Any, Any]:
-    """Sixty times of some members, rows near in time alike; with own rows, what is alike is a shock that all share."""
+    """Return sixty times of some members; rows near in time are similar, or share a shock if ``own`` is not 0."""
     steps = rng.normal(size=(160, 1 if own else members, columns + 1))
     for time in range(1, 160):
         steps[time] = 0.9 * steps[time - 1] + np.sqrt(0.19) * steps[time]
     rows = (steps[100:] + own * rng.normal(size=(60, members, columns + 1))).reshape(60 * members, -1)
     y = (rows[:, 0] > 0).astype(int)
-    y[:members] = np.arange(members) % 2  # the first fold has something to learn
+    y[:members] = np.arange(members) % 2  # the first fold has both classes
     return rows[:, 1:], y, np.tile(np.arange(members), 60)
 
 
 OVERLAP = RepeatedStratifiedKFold(n_splits=5, n_repeats=5, random_state=0), StratifiedShuffleSplit(20, random_state=0)
 SINGLE = [(np.arange(100), np.arange(100, 300))]
-#: What is drawn, how many challengers there are, how rows are divided or scored.
+#: How rows are drawn, the numbers of challengers, and how rows are divided or scored.
 CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...], dict[str, Any]]] = {
     "any number of challengers": (plain, (1, 20, 100), {}),
     "groups": (grouped, (1, 20), {}),
@@ -127,7 +127,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("name", "count"), [(name, count) for name, case in CASES.items() for count in case[1]])
-def test_noise_is_taken_no_more_often_than_the_guard_says(name: str, count: int) -> None:
+def test_noise_is_chosen_no_more_often_than_the_guard_allows(name: str, count: int) -> None:
     draw, _, params = CASES[name]
 
     def fit(rng: np.random.Generator) -> Any:
@@ -154,7 +154,7 @@ def test_thresholds_and_close_k_are_judged_over_groups() -> None:
 
 
 def test_folds_of_few_groups_have_both_classes() -> None:
-    """Four groups of either class: five folds would train on a majority of the class that they do not test."""
+    """With four groups of each class, five folds would train on a majority of the class that they do not test."""
 
     def fit(rng: np.random.Generator) -> Any:
         member = np.repeat(np.arange(8), 10)
@@ -168,39 +168,9 @@ def test_folds_of_few_groups_have_both_classes() -> None:
 
 
 def test_copies_are_never_on_both_sides() -> None:
-    near = {"near": KNeighborsClassifier(1)}  # it would know every copy by heart
+    near = {"near": KNeighborsClassifier(1)}  # it recognises every copy
     learnt = level(lambda rng: GuardedClassifierCV(GaussianNB(), near, refit=False).fit(*copied(rng, 3)), 30)
     assert learnt[0] <= stats.binom.isf(1e-3, 30, 0.08)
-
-
-@pytest.mark.parametrize(("columns", "cv"), [([0, 1], None), ([1], TimeSeriesSplit(5))])
-def test_what_is_known_of_an_item_or_a_member_is_no_gain(columns: list[int], cv: Any) -> None:
-    """Twenty times of twenty members, which decide columns and label: the nearest neighbour recognises them."""
-    both = np.column_stack(np.divmod(np.arange(400), 20))
-
-    def fit(rng: np.random.Generator) -> Any:
-        rows = rng.normal(size=(20, 5))[both[:, 1]] + 0.3 * rng.normal(size=(400, 5))
-        model = GuardedClassifierCV(LogisticRegression(), KNeighborsClassifier(1), cv=cv, refit=False)
-        return model.fit(rows[:, 1:], (rows[:, 0] > np.median(rows[:, 0])).astype(int), groups=both[:, columns])
-
-    assert level(fit, 60)[0] <= stats.binom.isf(1e-3, 60, 0.06)
-
-
-def test_two_columns_of_groups_reach_every_guard() -> None:
-    rng = np.random.default_rng(4)
-    user, item = np.divmod(np.arange(200), 20)
-    X, y, both = rng.normal(size=(200, 3)), np.tile([0, 1], 100), np.column_stack([user, item])
-    search = CloseKClassifierCV(alphas=(1.0,), cv=GroupKFold(5), refit=False, max_iter=60).fit(X, y, groups=both)
-    moved = ExactThresholdClassifier(GaussianNB(), n_bootstrap=0).fit(X, y, groups=both)
-    contest = rules(2).fit(X, y, groups=both)
-    for step in (*search.guard_report_["comparisons"], moved.guard_report_, contest.guard_report_["comparison"]):
-        assert step["unit"] == "groups"
-        assert step["units"] in (8, 10)  # of ten users and twenty items; a fifth of the users only choose
-    with pytest.raises(ValueError, match="3 columns"):
-        rules(1).fit(X, y, groups=np.column_stack([both, item]))
-
-
-# The unit of the weights.
 
 
 @pytest.mark.parametrize("weight", [20.0, 0.05])
@@ -213,7 +183,7 @@ def test_constant_weights_are_no_weights(weight: float) -> None:
         for name in ("gain", "standard_error", "needed"):
             one, two = (report.get("comparison", report)[name] for report in (first, second))
             assert one == pytest.approx(two, rel=1e-9), (model, name)
-    # Its solver takes other steps with weights, and alpha is weighed against the sum of the losses.
+    # With weights the solver takes other steps, and alpha must grow with the sum of the losses.
     found = [
         CloseKClassifierCV(alphas=(0.1 * scale, 10.0 * scale), ks=(0.3,), max_iter=60, refit=False).fit(X, y, **params)
         for scale, params in ((1.0, {}), (weight, constant))
@@ -222,19 +192,40 @@ def test_constant_weights_are_no_weights(weight: float) -> None:
     assert one == pytest.approx(two, rel=0.4)  # it was 4.5 times as large, or as small
 
 
-# No row chooses what it is asked about.
-
-
 def test_a_score_of_a_fold_is_not_chosen_by_folds_that_share_a_row() -> None:
     tests = [np.array([0, 1]), np.array([2, 3]), np.array([1, 2]), np.array([3, 0])]  # two divisions of four rows
     pairs = [(np.setdiff1d(np.arange(4), test), test) for test in tests]
-    scores = np.array([[0.5] * 4, [0.9, 0.1, 0.9, 0.9], [0.5] * 4])  # the first challenger shines where fold 0 has rows
+    # The first challenger is good where fold 0 has rows.
+    scores = np.array([[0.5] * 4, [0.9, 0.1, 0.9, 0.9], [0.5] * 4])
     seen = {(member, fold): (float(scores[member, fold]), np.ones(2, dtype=bool)) for member, fold in np.ndindex(3, 4)}
     contest = FoldContest([Folding(pairs, seen), Folding(pairs[:1], {})], 3, np.ones(4), apart(4))
     assert contest.chosen == [[2, 1, 1, 1], [0]]  # a fresh fold shares rows with every fold that could choose
 
 
-# What is said.
+def guards(X: Any, y: Any, cv: Any, groups: Any = None) -> list[Any]:
+    """Return the comparisons of every guard."""
+    search = CloseKClassifierCV(alphas=(1.0,), cv=cv, guard=0.1, refit=False, max_iter=60).fit(X, y, groups=groups)
+    contest = rules(1, cv=cv).fit(X, y, groups=groups)
+    found = [*search.guard_report_["comparisons"], contest.guard_report_["comparison"]]
+    if groups is not None:
+        found.append(ExactThresholdClassifier(GaussianNB(), n_bootstrap=0).fit(X, y, groups=groups).guard_report_)
+    return found
+
+
+def test_the_units_are_those_of_the_division() -> None:
+    rng = np.random.default_rng(3)
+    X, y, both = rng.normal(size=(200, 3)), np.tile([0, 1], 100), np.column_stack(np.divmod(np.arange(200), 20))
+    # A search leaves out outlier rows, at most a tenth, and a fifth of the users only choose.
+    for cv, groups, unit, least, most in (
+        (None, None, "distinct rows", 180, 200),
+        (TimeSeriesSplit(5), None, "blocks of time", 5, 6),
+        (GroupKFold(5), both, "groups", 8, 10),
+    ):
+        for found in guards(X, y, cv, groups):
+            assert found["unit"] == unit
+            assert least <= found["units"] <= most
+    with pytest.raises(ValueError, match="3 columns"):
+        rules(1).fit(X, y, groups=np.column_stack([both, both[:, 1]]))
 
 
 def test_few_groups_are_refused_with_a_reason() -> None:
@@ -242,25 +233,10 @@ def test_few_groups_are_refused_with_a_reason() -> None:
     y = np.tile([0, 1], 100)
     X = np.column_stack([rng.normal(size=200), y - 0.5])  # the challenger is always right
     for count, taken in ((5, False), (8, True)):
-        member = np.arange(200) // 2 % count
-        contest = rules(1, cv=GroupKFold(4)).fit(X, y, groups=member)
+        contest = rules(1, cv=GroupKFold(4)).fit(X, y, groups=np.arange(200) // 2 % count)
         assert (contest.best_name_ != "baseline") == taken
-        found = contest.guard_report_["comparison"]
-        assert (found["units"], found["unit"]) == (count, "groups")
+        assert contest.guard_report_["comparison"]["units"] == count
         assert ("too few for a standard error: baseline is kept" in contest.guard_report_["reason"]) == (not taken)
-    search = CloseKClassifierCV(alphas=(1.0,), cv=GroupKFold(4), guard=0.1, refit=False, max_iter=60)
-    search.fit(np.c_[X, X**2], y, groups=np.arange(200) % 5)
-    assert all(not step["taken"] and step["unit"] == "groups" for step in search.guard_report_["comparisons"])
-    moved = ExactThresholdClassifier(GaussianNB(), n_bootstrap=0).fit(X, y, groups=np.arange(200) // 2 % 5)
-    assert moved.guard_report_["unit"] == "groups"
-    assert not moved.guard_report_["taken"]
-
-
-def test_the_units_are_those_of_the_division() -> None:
-    rng = np.random.default_rng(3)
-    X, y = rng.normal(size=(120, 3)), np.tile([0, 1], 60)
-    for cv, unit, units in ((None, "distinct rows", 120), (TimeSeriesSplit(5), "blocks of time", 6)):
-        search = CloseKClassifierCV(alphas=(1.0,), cv=cv, refit=False, max_iter=60).fit(X, y)
-        for found in (rules(1, cv=cv).fit(X, y).guard_report_["comparison"], search.guard_report_["comparisons"][0]):
-            assert found["unit"] == unit
-            assert found["units"] in (units, int(0.9 * units))  # a search leaves out the most extreme tenth
+    for found in guards(np.c_[X, X**2], y, GroupKFold(4), np.arange(200) // 2 % 5):
+        assert found["unit"] == "groups"
+        assert not found["taken"]

@@ -1,4 +1,4 @@
-"""Numbers that break numerical code: a few seeds of every attack, hypothesis, and each weakness that was once found."""
+"""Numbers that break numerical code: a few seeds of every attack, hypothesis, and every weakness found so far."""
 
 import contextlib
 import subprocess
@@ -13,59 +13,48 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
-from closecall import AggregateLossClassifierCV, CloseKClassifier, diagnose, load_model
+from closecall import AggregateLossClassifierCV, CloseKClassifier, diagnose
 from closecall.aggregates import AGGREGATES
 from closecall.losses import LOSSES
+from closecall.network import ResidualMLPClassifier
 from closecall.objective import Problem
 from closecall.solvers import solve
 from closecall.theory import best_intercept, minimum_errors
-from gate.torture_numbers import ATTACKS, FORMS, VALUES, Case, Refused, careful, draw, finite
+from gate.torture import ATTACKS, outcome
+from gate.torture_numbers import FORMS, VALUES, Case, Refused, careful, draw, finite
 
-#: Ten steps are few: what is asked is whether anything breaks.
+#: Few steps are enough: the tests are about failures, not about convergence.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-#: Seeds of each attack here; gate/torture.py goes on from there.
-SEEDS = {"solve": 8, "solve against reference": 12, "prediction": 12, "diagnose": 6, "theory": 60}
-
-
-def attempt(attack: Callable[[int], str], seeds: range) -> tuple[int, int]:
-    """How many of the seeds were solved and refused; a finding raises."""
-    solved = 0
-    for seed in seeds:
-        try:
-            attack(seed)
-            solved += 1
-        except Refused:
-            pass
-    return solved, len(seeds) - solved
+#: Seeds of each attack; gate/torture.py uses others.
+SEEDS = {
+    "solve": 8, "solve against reference": 12, "classifiers": 45, "prediction": 12, "diagnose": 6, "theory": 60,
+    "torch losses": 150,
+}  # fmt: skip
+#: Forms with exactly the same numbers as the plain one.
+EXACT = set(FORMS) - {"int64", "uint8", "bool", "float16", "float32"}
 
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_nothing_breaks(name: str) -> None:
-    solved, _ = attempt(ATTACKS[name], range(SEEDS.get(name, 25)))
-    assert solved >= SEEDS.get(name, 25) // 3
+    count = SEEDS.get(name, 25)
+    found = [outcome(ATTACKS[name], seed) for seed in range(count)]
+    assert set(found) <= {"ok", "refused"}
+    assert found.count("ok") >= count // 3
 
 
-def test_the_cases_are_what_they_say() -> None:
-    """Every form holds the numbers of the plain one, as far as its type can; the torture set is not all alike."""
-    for form in set(FORMS) - {"int64", "uint8", "bool", "float16", "float32"}:
-        X = draw(3, values="normal", form=form).X
-        X = X.toarray() if sparse.issparse(X) else np.asarray(X)
-        np.testing.assert_array_equal(X, draw(3, values="normal", form="C").X)
+def test_the_form_does_not_matter() -> None:
+    """Objectives of convex problems differ by at most 0.1 %: sparse matrices are solved in other coordinates."""
+    plain = draw(0, values="normal", form="C", weight="none")
+    problems = [Problem(loss) for loss in LOSSES if LOSSES[loss].convex]
+    expected = solve(plain.X, plain.y, problems, max_iter=2000, tol=1e-5).objective
+    for form in sorted(EXACT):
+        X = draw(0, values="normal", form=form, weight="none").X
+        np.testing.assert_array_equal(X.toarray() if sparse.issparse(X) else np.asarray(X), plain.X)
+        np.testing.assert_allclose(solve(X, plain.y, problems, max_iter=2000, tol=1e-5).objective, expected, rtol=1e-3)
     assert draw(1, form="big-endian").X.dtype.byteorder == ">"
     assert not draw(1, form="memory map").X.flags.writeable
     assert len({draw(seed).name.split("/")[1] for seed in range(200)}) == len(VALUES)
-
-
-@pytest.mark.parametrize(
-    "form", [name for name in FORMS if name not in ("int64", "uint8", "bool", "float16", "float32")]
-)
-def test_the_form_does_not_matter(form: str) -> None:
-    """Objectives of convex problems to 0.1 %: CSR steps in other coordinates, all others are the same numbers."""
-    plain, other = draw(0, values="normal", form="C", weight="none"), draw(0, values="normal", form=form, weight="none")
-    problems = [Problem(loss) for loss in LOSSES if LOSSES[loss].convex]
-    found = [solve(case.X, case.y, problems, max_iter=2000, tol=1e-5).objective for case in (plain, other)]
-    np.testing.assert_allclose(*found, rtol=1e-3)
 
 
 numbers = st.floats(-1e30, 1e30, allow_nan=False) | st.sampled_from([0.0, -0.0, 1e-30, 5e-324, 1.0, -1.0])
@@ -86,25 +75,14 @@ def test_any_numbers_are_solved_or_refused(case: Case, loss: str, alpha: float) 
         Problem(loss, name, k=0.5 if "k" in each.takes else None, alpha=alpha, m=0.1 if "m" in each.takes else None)
         for name, each in AGGREGATES.items()
     ]
-    try:
-        with careful("hypothesis"):
-            found = solve(case.X, case.y, problems, max_iter=20)
-            finite("hypothesis", found.coef, found.intercept, found.objective, found.errors)
-    except Refused:
-        pass
-
-
-@settings(max_examples=25)
-@given(cases())
-def test_a_classifier_of_any_numbers_predicts(case: Case) -> None:
-    try:
-        with careful("hypothesis"):
-            model = CloseKClassifier(max_iter=15).fit(case.X, case.y)
-            finite("hypothesis", model.decision_function(case.X))
-            assert set(model.predict(case.X)) <= {-1.0, 1.0}
-            assert not np.isnan(model.boundary_distance(case.X)).any()
-    except Refused:
-        pass
+    with contextlib.suppress(Refused), careful("solver"):
+        found = solve(case.X, case.y, problems, max_iter=20)
+        finite("solver", found.coef, found.intercept, found.objective, found.errors)
+    with contextlib.suppress(Refused), careful("classifier"):
+        model = CloseKClassifier(max_iter=15).fit(case.X, case.y)
+        finite("classifier", model.decision_function(case.X))
+        assert set(model.predict(case.X)) <= {-1.0, 1.0}
+        assert not np.isnan(model.boundary_distance(case.X)).any()
 
 
 X = np.random.default_rng(0).normal(size=(12, 3))
@@ -117,7 +95,9 @@ WEAKNESSES: dict[str, Callable[[], Any]] = {
     ),
     "float32 at its end": lambda: CloseKClassifier(max_iter=10).fit((X * 1e30).astype(np.float32), Y).coef_,
     "uneven weights": lambda: CloseKClassifier(max_iter=10).fit(X, Y, 10.0 ** np.linspace(-30, 30, 12)).coef_,
-    "a constant column whose variance is below zero": lambda: diagnose(X * 0 + 0.1, Y, 1e30 / np.arange(1, 13)).gain,
+    "a constant column whose computed variance is negative": lambda: (
+        diagnose(X * 0 + 0.1, Y, 1e30 / np.arange(1, 13)).gain
+    ),
     "tiny coefficients have a norm": lambda: (
         CloseKClassifier(max_iter=10, alpha=1e30).fit(X * 1e-150, Y).boundary_distance(X * 1e-150)
     ),
@@ -139,7 +119,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: CloseKClassifier(max_iter=10, alpha=1e-9).fit(X * 1e-3, Y).predict(np.full((1, 3), 1.7e308)),
         "scale the features as in training",
     ),
-    "a column of nothing": (lambda: minimum_errors([[0.0], [5e-324], [1e-323]], [-1, 1, -1]), "almost constant"),
+    "a column of denormals": (lambda: minimum_errors([[0.0], [5e-324], [1e-323]], [-1, 1, -1]), "almost constant"),
     "scores at the end of the floats": (lambda: best_intercept([-1.7e308, 1.7e308], [-1, 1]), "rescale them"),
     "masses that overflow": (lambda: minimum_errors([[0.0], [1.0]], [-1, 1], [1.7e308] * 2), "rescale them"),
 }
@@ -150,13 +130,6 @@ def test_refused_with_advice(name: str) -> None:
     attempt_it, advice = REFUSALS[name]
     with pytest.raises((ValueError, FloatingPointError), match=advice):
         attempt_it()
-
-
-def test_a_saved_model_of_odd_labels_comes_back(tmp_path: Any) -> None:
-    labels = np.where(Y > 0, "\u2028</script>", "=1+1")
-    model = CloseKClassifier(max_iter=10).fit(X, labels)
-    model.save(tmp_path / "m.npz")
-    assert load_model(tmp_path / "m.npz").predict(X).tolist() == model.predict(X).tolist()
 
 
 def test_input_is_never_changed() -> None:
@@ -170,13 +143,12 @@ def test_input_is_never_changed() -> None:
     np.testing.assert_array_equal(weight, ONES)
 
 
-#: float32 features and weights whose products are beyond float32, each within the documented range.
-HUGE = [(1e14, 1e13), (1.0, 1e40), (1e30, 1e100)]
+#: Features in float32 and weights that are within the documented range, but whose products overflow float32.
 _SOLVED = """
 import sys
 import numpy as np
 from closecall import AggregateLossClassifierCV, CloseKClassifier
-for size, weight in zip(*[map(float, sys.argv[1:])] * 2):
+for size, weight in (1e14, 1e13), (1.0, 1e40), (1e30, 1e100):
     print(size, weight, file=sys.stderr)
     rng = np.random.default_rng(0)
     X = (size * rng.normal(size=(60, 3))).astype(np.float32)
@@ -192,10 +164,10 @@ for size, weight in zip(*[map(float, sys.argv[1:])] * 2):
 
 
 def test_products_beyond_float32_are_solved_in_float64() -> None:
-    """In a process of their own: LAPACK did not return from the infinities that float32 makes of these."""
-    command = [sys.executable, "-c", _SOLVED, *(str(number) for pair in HUGE for number in pair)]
+    """Use another process: LAPACK did not return from the infinities that these products become in float32."""
+    command = [sys.executable, "-c", _SOLVED]
     done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
-    assert done.returncode == 0, done.stderr  # its last pair is the one that failed
+    assert done.returncode == 0, done.stderr  # the last pair printed is the one that failed
 
 
 @settings(max_examples=40)
@@ -220,3 +192,26 @@ def _only_finite(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*arrays, **options)
 
     return checked
+
+
+@pytest.mark.parametrize("size", [1.0, 1e9, 1e25])
+def test_the_unit_of_top_is_not_rounded_away(size: float) -> None:
+    import torch
+
+    from closecall.nn.functional import weights
+
+    for dtype in (torch.float32, torch.float64):
+        losses = torch.tensor([1.0, 2.0, 3.0], dtype=dtype)
+        found = weights("top", losses, k=0.5, mass=torch.full((3,), size, dtype=dtype))
+        assert found.tolist() == pytest.approx([0, 1, 0])
+
+
+def test_networks_refuse_weights_and_scores_that_overflow() -> None:
+    X, y = np.random.default_rng(0).normal(size=(8, 2)), np.arange(8) % 2
+    model = ResidualMLPClassifier(hidden=2, max_iter=3, random_state=0)
+    for size in (5e-324, 1e300):
+        with pytest.raises(ValueError, match="rescale the weights"):
+            model.fit(X, y, np.full(8, size))
+    model.fit(X, y).network_.parameters.values[:] *= 100
+    with pytest.raises(ValueError, match="scale the features"):
+        model.predict(np.full((1, 2), 1.7e308))

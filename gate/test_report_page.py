@@ -1,4 +1,4 @@
-"""The report in a real browser: it draws, moves, sorts and filters, asks nobody, and fits phone, night and paper."""
+"""The report in a browser: it draws, moves and sorts, loads nothing, and suits phones, dark mode and paper."""
 
 import re
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from closecall.report import charts
-from gate.browser import CHROMIUM, Page, column, playwright, visit
+from gate.browser import CHROMIUM, Page, check_page, check_sorting, column, playwright
 from reproduction.pages.report import to_html
 from reproduction.pages.sections import build
 from reproduction.protocol.grid import ROW
@@ -40,7 +40,7 @@ def made_rows(lead: int, rng: np.random.Generator) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A report on made-up records: hostile names, a hole, a failure, and Figure 5's curves."""
+    """Return a report on invented records: hostile names, a hole, a failure, and Figure 5's curves."""
     folder = tmp_path_factory.mktemp("report")
     sizes = tuple(Size("embedded", name, str(i), 1000, 4, 400) for i, name in enumerate(NAMES))
     options = RunOptions(splits=3, protocols=("sound",))
@@ -48,7 +48,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     (curves,) = prepare(["figure5"], options, suite="embedded", only=["wdbc"])
     rng = np.random.default_rng(0)
     with Store(folder / "s.sqlite", write=True) as store:
-        environment = {"python": "3", "revision": None, "packages": {}, "blas": [], "platform": "x", "cores": 2}
+        environment = {"python": HOSTILE[0], "revision": None, "packages": {}, "blas": [], "platform": "x", "cores": 2}
         store.begin_run({"arguments": ["reproduce", "--datasets", "a b"]}, environment)
         for cell in [*overview.cells(), *(cell for cell in curves.cells() if cell.level in (0, 256, 800))]:
             lead = 5 * NAMES.index(cell.dataset) if cell.dataset in NAMES else 0
@@ -66,17 +66,13 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     return page.as_uri()
 
 
-def test_every_chart_is_drawn_and_has_a_caption_for_humans(wide: Page) -> None:
+def test_every_chart_has_a_caption_for_humans(wide: Page) -> None:
     found = wide.locator("figure[data-chart]")
     captions = found.locator("figcaption").all_inner_texts()
     words = ("Gain of close", "Average rank", "that of average", "k*/n", "outliers, imbalance")
     assert len(captions) == found.count() == len(words)
     assert all(word in " ".join(captions) for word in words)
     assert not any("-sound-linear" in caption for caption in captions)
-    for figure in found.all():
-        assert figure.get_attribute("data-drawn") == "wide"
-        assert figure.locator("svg.marks path").count() > 10
-        assert figure.locator(".chart").get_attribute("aria-label")
 
 
 def test_hovering_names_the_data_set_as_text(wide: Page) -> None:
@@ -108,16 +104,16 @@ def test_the_slider_moves_boundary_and_close_calls(wide: Page) -> None:
         seen.append((k, close.count(), float(cut.get_attribute("x1"))))
     assert [k for k, *_ in seen] == [500, 420, 180, 100, 100]
     assert [count for _, count, _ in seen] == [500, 420, 180, 100, 100]
-    assert seen[0][2] < seen[1][2] < seen[2][2]  # from the average's boundary towards the middle
+    assert seen[0][2] < seen[1][2] < seen[2][2]  # from the boundary of the average towards the middle
     assert "k rests" in readout.inner_text()
     assert "errors" in (slider.get_attribute("aria-valuetext") or "")
     wide.get_by_label("outlier", exact=True).check()
     assert wide.locator("#walk .point").count() == 501
-    wide.keyboard.press("ArrowRight")  # radios by keyboard: round to the next set
+    wide.keyboard.press("ArrowRight")  # selects the next data set
     assert wide.locator("#walk .point").count() == 500
 
 
-def test_playing_goes_on_by_itself_and_stops(wide: Page) -> None:
+def test_playing_continues_and_stops(wide: Page) -> None:
     slider = wide.locator("#walk-step")
     slider.fill("95")
     wide.get_by_role("button", name="Play").click()
@@ -126,27 +122,18 @@ def test_playing_goes_on_by_itself_and_stops(wide: Page) -> None:
 
 
 def test_the_table_sorts_by_mouse_and_keyboard(wide: Page) -> None:
-    gain = wide.locator("#results-table th[data-name=gain]")
-    gain.get_by_role("button").click()
-    values = [float(value) for value in column(wide, "gain")]
-    assert values == sorted(values, reverse=True)
-    assert len(set(values)) > 5
-    assert gain.get_attribute("aria-sort") == "descending"
-    gain.get_by_role("button").focus()
-    wide.keyboard.press("Enter")
-    assert [float(value) for value in column(wide, "gain")] == sorted(values)
-    assert gain.get_attribute("aria-sort") == "ascending"
+    check_sorting(wide, "gain")
     wide.locator("#results-table th[data-name='data set'] button").click()
     assert wide.locator("#results-table th[aria-sort]").count() == 1
     published = wide.locator("#results-table th[data-name='paper: average'] button")
-    for _ in range(2):  # what the paper does not have comes last in either direction
+    for _ in range(2):  # sets that are not in the paper come last in either direction
         published.click()
         beside = column(wide, "paper: average")
         assert [bool(value) for value in beside] == [True] * 2 + [False] * (len(beside) - 2)
         assert column(wide, "data set")[:2] == ["monk3", "monk3"]
 
 
-def test_names_are_text_and_holes_are_told(wide: Page) -> None:
+def test_names_are_text_and_holes_are_listed(wide: Page) -> None:
     text = wide.locator("body").inner_text()
     for word in ("<img src=x onerror=window.hacked=1>", "</script><script>window.hacked=1</script>", "no <b>file</b>"):
         assert word in text
@@ -161,20 +148,5 @@ def test_names_are_text_and_holes_are_told(wide: Page) -> None:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (380, "dark")])
-def test_axe_width_and_colours(browser: Any, address: str, width: int, scheme: str) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
-    page = visit(browser, address, width=width, scheme=scheme)
-    page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
-    found = axe.Axe().run(page)
-    assert found.violations_count == 0, found.generate_report()
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    wanted = {1200: "wide", 380: "narrow"}[width]
-    assert page.locator(f"figure[data-drawn={wanted}]").count() == page.locator("figure[data-chart]").count()
-    red = int(re.findall(r"\d+", page.evaluate("getComputedStyle(document.body).backgroundColor"))[0])
-    filtered = page.evaluate("getComputedStyle(document.querySelector('.chart svg')).filter")
-    assert (red < 60, "invert" in filtered) == (scheme == "dark",) * 2
-    page.emulate_media(media="print")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert page.evaluate("getComputedStyle(document.querySelector('.chart svg')).filter") == "none"
-    assert page.heard == []
-    page.context.close()
+def test_screens_and_paper(browser: Any, address: str, width: int, scheme: str) -> None:
+    check_page(browser, address, width, scheme)

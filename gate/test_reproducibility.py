@@ -1,4 +1,4 @@
-"""Same cell, same record: on one worker or many, in any order; and how far BLAS threads may move a chosen error."""
+"""A cell gives the same record on one worker or many and in any order; BLAS threads hardly change chosen errors."""
 
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from reproduction.run.engines import Local
 from reproduction.run.jobs import prepare
 from reproduction.run.record import Record
 
-#: What the documentation promises across BLAS thread counts: a chosen test error moves by at most this many points.
+#: The documentation promises that the number of BLAS threads changes a chosen test error by at most so many points.
 POINTS = 1.0
 
 
@@ -41,11 +41,8 @@ def test_workers_and_order_do_not_change_a_bit(tasks: list[Task], alone: dict[st
     for key, record in found.items():
         assert record.status == "done", record.error
         assert record.rows.tobytes() == alone[key].rows.tobytes()
-        assert (record.sizes, record.features, record.notes) == (
-            alone[key].sizes,
-            alone[key].features,
-            alone[key].notes,
-        )
+        for name in ("sizes", "features", "notes"):
+            assert getattr(record, name) == getattr(alone[key], name)
 
 
 def test_blas_threads_hardly_move_the_chosen_errors(
@@ -61,7 +58,7 @@ def test_blas_threads_hardly_move_the_chosen_errors(
 
 
 def test_blas_threads_on_a_design_that_uses_them() -> None:
-    """Above SMALL_DESIGN entries BLAS runs as it is set up: sums are added in another order, errors hardly change."""
+    """Above SMALL_DESIGN entries BLAS uses its threads and adds sums in another order; errors hardly change."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(SMALL_DESIGN // 63, 64))
     y = np.where(X[:, 0] - X[:, 1] + rng.normal(size=len(X)) > 0, 1, -1)

@@ -1,4 +1,4 @@
-"""Every classifier through all of scikit-learn's estimator checks; `tests` has one of them."""
+"""All classifiers pass scikit-learn's estimator checks; `tests` checks one of them."""
 
 import warnings
 from typing import Any
@@ -15,7 +15,7 @@ from closecall.network import ResidualMLPClassifier, ResidualMLPClassifierCV
 
 SMALL: dict[str, Any] = {"alphas": (1.0,), "ks": (0.3,), "cv": 2, "max_iter": 9}
 QUICK: dict[str, Any] = {"max_iter": 12, "learning_rate": 0.3, "hidden": 3}
-#: Short runs: the checks are about behaviour, and there are 64 of them a class.
+#: Runs are short, because the checks are about behaviour and there are 64 for each class.
 CHECKED = [
     AggregateLossClassifier(max_iter=60),
     AggregateLossClassifier(aggregate="atk", k=0.9, loss="hinge", max_iter=24),
@@ -41,5 +41,5 @@ def test_scikit_learn_finds_no_fault(estimator: Any) -> None:
     failed = {result["check_name"]: result["exception"] for result in results if result["status"] == "failed"}
     assert failed == {}
     assert len(results) > 40
-    # The one check that may be skipped needs SCIPY_ARRAY_API and says so.
+    # Only the check that needs SCIPY_ARRAY_API may be skipped.
     assert {each["check_name"] for each in results if each["status"] == "skipped"} <= {"check_array_api_input"}

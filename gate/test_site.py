@@ -1,9 +1,5 @@
-"""The built site in a real browser: nothing is cut off, on a wide screen and on a phone.
+"""The built site in a browser: nothing is cut off, on a wide screen and on a phone."""
 
-CLOSECALL_PAGES names another checkout whose pages are looked at instead, to see these tests fail on it.
-"""
-
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +10,8 @@ import pytest
 from gate.browser import CHROMIUM
 from tests import ROOT
 
-pytest.importorskip("mkdocs.config", reason='pages need: pip install "closecall[test]"')
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the PATH")
-SITE = Path(os.environ.get("CLOSECALL_PAGES", ROOT))
-#: Tables, code and pictures that a reader cannot see whole: wider than the page, or cut by a frame that cannot scroll.
+#: Tables, code and pictures that are wider than the page, or cut off by a frame that cannot scroll.
 CUT = """() => [...document.querySelectorAll("article table, article pre, article img, article .formula")]
   .filter((box) => box.offsetParent).flatMap((box) => {
     const right = box.getBoundingClientRect().right;
@@ -41,7 +35,7 @@ SCROLLS = """() => [...document.querySelectorAll("article table")].filter((box) 
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    subprocess.run(command, cwd=SITE, check=True)
+    subprocess.run(command, cwd=ROOT, check=True)
     return folder
 
 

@@ -83,19 +83,8 @@ def test_close_makes_two_errors_for_every_k_up_to_n(loss, n):
 
 
 @pytest.mark.parametrize("n", [3, 8])
-def test_average_flips_the_boundary(n):
-    """With both losses the outliers determine the boundary: all other 2n points are misclassified."""
-    x, y, mass = example_1(n)
-    w, b = minimise_average_logistic(x, y, mass)
-    assert w < 0
-    assert abs(b) < 1e-3 * abs(w)
-    assert errors_of(w, b, x, y, mass) == 2 * n
-    w, b, _ = minimise_atk_hinge(x, y, mass, 2 * n + 2)
-    assert errors_of(w, b, x, y, mass) == 2 * n
-
-
-@pytest.mark.parametrize("n", [3, 8])
-def test_atk_past_2n_flips_the_boundary(n):
+def test_average_and_atk_past_2n_flip_the_boundary(n):
+    """The outliers determine the boundary: all other 2n points are misclassified. With k = 2n + 2, atk is average."""
     x, y, mass = example_1(n)
     for k in (2 * n + 1, 2 * n + 1.5, 2 * n + 2):
         w, b, value = minimise_atk_hinge(x, y, mass, k)

@@ -14,16 +14,21 @@ from tests import ROOT
 BLOCK = re.compile(r'^```python title="(?:src/)?(?P<path>[^"]+)"\n(?P<body>.*?)^```', re.S | re.M)
 BLOCKS = {match["path"]: match["body"] for match in BLOCK.finditer((ROOT / "CONTRIBUTING.md").read_text())}
 
-LOSS = """
+PROBLEM = """
 import numpy as np
 from scipy.optimize import minimize
 from closecall import AggregateLossClassifier, CloseKClassifierCV, Problem
+from closecall.aggregates import get_aggregate
 from closecall.losses import get_loss
 from closecall.solvers import solve
 from closecall.solvers.reference import solve_one
 rng = np.random.default_rng(0)
 X = rng.normal(size=(90, 3))
 y = np.where(X[:, 0] + rng.normal(size=90) > 0.3, 1.0, -1.0)
+three = np.digitize(X[:, 0], (-0.5, 0.5))
+"""
+
+LOSS = """
 loss = get_loss("smooth_hinge")
 def objective(w):
     margins = y * (X @ w[:3] + w[3])
@@ -38,7 +43,6 @@ for w in (np.append(found.coef[0], found.intercept[0]), np.append(slow.coef, slo
 for aggregate in ("close", "close_decay", "atk"):
     model = AggregateLossClassifier(loss="smooth_hinge", aggregate=aggregate, k=0.3, max_iter=200)
     assert model.fit(X, y).score(X, y) > 0.6
-three = np.digitize(X[:, 0], (-0.5, 0.5))
 for way in ("ovr", "top_two"):
     model = AggregateLossClassifier(loss="smooth_hinge", multiclass=way, max_iter=300)
     assert model.fit(X, three).score(X, three) > 0.6
@@ -46,14 +50,6 @@ assert CloseKClassifierCV(loss="smooth_hinge").fit(X, y).score(X, y) > 0.6
 """
 
 AGGREGATE = """
-import numpy as np
-from closecall import AggregateLossClassifier, Problem
-from closecall.aggregates import get_aggregate
-from closecall.solvers import solve
-from closecall.solvers.reference import solve_one
-rng = np.random.default_rng(0)
-X = rng.normal(size=(90, 3))
-y = np.where(X[:, 0] + rng.normal(size=90) > 0.3, 1.0, -1.0)
 half, total = get_aggregate("half_close_decay"), 90
 losses = rng.exponential(size=90)
 order = np.argsort(abs(losses - np.log(2)))
@@ -74,7 +70,6 @@ start = objective(everything.coef[0], everything.intercept[0])
 assert max(ends) < start, (ends, start)
 assert abs(ends[0] - ends[1]) < 0.02 * start, (ends, start)
 assert AggregateLossClassifier(aggregate="half_close_decay", k=20).fit(X, y).score(X, y) > 0.6
-three = np.digitize(X[:, 0], (-0.5, 0.5))
 assert AggregateLossClassifier(aggregate="half_close_decay", k=0.5, max_iter=300).fit(X, three).score(X, three) > 0.6
 """
 
@@ -134,8 +129,8 @@ assert pull["column"] == "at" and abs(int(pull["flips_at"][:2]) - 12) <= 1, pull
 @pytest.mark.parametrize(
     ("path", "script"),
     [
-        ("closecall/losses.py", LOSS),
-        ("closecall/aggregates.py", AGGREGATE),
+        ("closecall/losses.py", PROBLEM + LOSS),
+        ("closecall/aggregates.py", PROBLEM + AGGREGATE),
         ("reproduction/protocol/embedded.py", DATASET),
         ("closecall/table/contenders.py", CONTENDER),
         ("closecall/table/read/columns.py", COLUMN),

@@ -1,9 +1,5 @@
-"""Pages are rendered as intended: no accidental lists, headings, emphasis or breaks, and no broken tables.
+"""Pages are rendered as intended: no accidental lists, headings, emphasis or breaks, and no broken tables."""
 
-Set CLOSECALL_PAGES to another checkout to test its pages instead.
-"""
-
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +12,7 @@ from tests import ROOT
 markdown = pytest.importorskip("markdown", reason='pages need: pip install "closecall[test]"')
 mkdocs_config = pytest.importorskip("mkdocs.config", reason='pages need: pip install "closecall[test]"')
 
-SITE = Path(os.environ.get("CLOSECALL_PAGES", ROOT))
-DOCS = sorted((SITE / "docs").rglob("*.md"))
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
 FENCE = re.compile(r"^(?P<indent> *)```.*?^(?P=indent)``` *$", re.S | re.M)
 CODE = re.compile(r"<(pre|code)\b.*?</\1>", re.S)
 ITEM = re.compile(r" *(?:[-*+]|\d+[.)]) +\S")
@@ -26,7 +21,7 @@ COMMENT = re.compile(r"^<!--[^>]*-->$\n?", re.M)
 
 
 def name_of(page: Path) -> str:
-    return page.relative_to(SITE).as_posix()
+    return page.relative_to(ROOT).as_posix()
 
 
 def prose_of(text: str) -> str:
@@ -37,7 +32,7 @@ def prose_of(text: str) -> str:
 @pytest.fixture(scope="module")
 def converter() -> Any:
     """Python-Markdown with the extensions listed in mkdocs.yml."""
-    config = mkdocs_config.load_config(str(SITE / "mkdocs.yml"))
+    config = mkdocs_config.load_config(str(ROOT / "mkdocs.yml"))
     return markdown.Markdown(extensions=config["markdown_extensions"], extension_configs=config["mdx_configs"])
 
 
@@ -84,7 +79,7 @@ def test_pages_show_what_their_source_means(page: Path, converter: Any) -> None:
 
 
 def test_the_readme_is_the_same_page_to_every_renderer(converter: Any) -> None:
-    text = (SITE / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     common = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable("table").render(text)
     assert list(strayed(text)) == []
     for html in (rendered(text, converter), CODE.sub("<code></code>", common)):
@@ -120,6 +115,6 @@ def test_a_page_of_results_begins_with_its_answer(page: Path) -> None:
 
 
 def test_the_index_of_the_results_has_few_entries() -> None:
-    groups = re.findall(r"^## (.+)\n\n- \[", (SITE / "docs" / "results" / "index.md").read_text(), re.M)
+    groups = re.findall(r"^## (.+)\n\n- \[", (ROOT / "docs" / "results" / "index.md").read_text(), re.M)
     assert 1 < len(groups) <= 10
     assert "More" not in groups, "a page is missing from the groups in reproduction/pages/front.py"

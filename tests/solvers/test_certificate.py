@@ -25,8 +25,7 @@ from tests.solvers import judge_of
 @given(st.integers(0, 10**9))
 @pytest.mark.filterwarnings("ignore")  # scikit-learn's and SciPy's, on unscaled data
 def test_random_convex_problems_reach_an_independent_optimum_or_say_that_they_did_not(case: int) -> None:
-    line = convex_judge.look_at(case)
-    assert (line["errors"], line["wrong"], line["unsound"]) == (0, 0, 0), line["note"]
+    assert convex_judge.look_at(case)[1] == []
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -76,7 +76,8 @@ def probabilities(calibrators: Sequence[Array] | None, scores: Array) -> Array:
 
 def _apply(calibrator: Array, scores: Array) -> Array:
     if calibrator.ndim == 1:
-        return expit(calibrator[0] * scores + calibrator[1])
+        with np.errstate(over="ignore"):  # expit of an infinite number is 0 or 1
+            return expit(calibrator[0] * scores + calibrator[1])
     return np.interp(scores, calibrator[0], calibrator[1])
 
 

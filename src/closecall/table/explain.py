@@ -62,8 +62,9 @@ def _unit(step: Step, weights: Array | None, z: Array, recipe: Preprocessor, at:
     with np.errstate(over="ignore"):
         far = float(unsquash(np.array(z[at] - score / weights[at]), recipe.bound))
         value = recipe.mean[at] + recipe.scale[at] * far
+        slope = float(weights[at] / recipe.scale[at])
     return {
-        "per_unit": float(weights[at] / recipe.scale[at]),
+        "per_unit": slope if np.isfinite(slope) else None,
         "flips_at": _written(step, value) if np.isfinite(value) else None,
     }
 

@@ -1,26 +1,22 @@
-"""Files of skops for :mod:`gate.fuzz`: small models, changed where it matters, and what is asked of them.
+"""Inputs for :mod:`gate.fuzz` that are changed inside an archive, and random command lines.
 
-Bytes that change in an archive are noticed by its checksums, so the schema and the arrays are changed inside it: other
-values, classes and loaders, parts that are missing, repeated or exchanged, numbers that lead astray, headers that lie.
+The checksums of an archive would reveal a change of its bytes. The schema (or header) and the arrays are therefore
+changed inside it: other values, classes and loaders, parts that are missing, repeated or exchanged, extreme numbers,
+and false headers of arrays.
 """
 
+import contextlib
 import copy
 import io
 import json
 import random
-import tempfile
 import zipfile
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 
-from closecall.table.model import TableModel
-from closecall.table.table import read
 from gate.fuzz import mutate
+from gate.hostile_files import forge
 
 SCHEMA = "schema.json"
 VALUES: tuple[Any, ...] = (
@@ -44,44 +40,27 @@ REAL = (np.nan, np.inf, -np.inf, 1e308, -1e308, 1e39, 5e-324, -1.0, 0.0, 0.5, 1.
 TYPES = ("<f4", ">f8", "<f8", "<i4", "<i8", "<u8", "|b1", "<U3", "<c16", "|O", "|V8", "<M8[s]")
 
 
-def models() -> dict[str, bytes]:
-    """What ``closecall fit`` writes, with few trees: of two classes and of three."""
-    with tempfile.TemporaryDirectory() as folder:
-        return {name: data for classes in (2, 3) for name, data in _models_of(classes, Path(folder))}
+#: Words for command lines; the files t.csv and m.npz exist.
+COMMANDS = ("reproduce", "status", "report", "check", "fit", "predict", "explain", "export", "--dry-run", "--out")
+WORDS = (
+    *COMMANDS, "t.csv", "m.npz", "made", "--json", "--splits", "--datasets", "--suite", "--protocol", "--models",
+    "--max-iter", "--workers", "--target", "--rows", "--drop", "--keep", "--seed", "--model", "--copy", "--no-download",
+    "--help", "--version", "overview", "table1", "figure5", "embedded", "fan8", "nosuch", "0", "-1", "2", "1e9",
+    "99999999999", "linear", "paper", "zeros", "\udcff", "\x1b[31m", "\u202e", "--", "-", "-x", "--nosuch", "=", "",
+)  # fmt: skip
 
 
-def _models_of(classes: int, folder: Path) -> Iterator[tuple[str, bytes]]:
-    lines = [f"{i % 9},{(i * i) % 7},{'xyz'[i % 3]},{'abc'[i % classes]}\n" for i in range(30)]
-    path = folder / "table.csv"
-    path.write_text("size,weight,kind,target\n" + "".join(lines))
-    table = read(str(path))
-    plain = TableModel.fit(table, "k_nn")
-    X, y = plain.recipe.matrix(table.frame), np.asarray(table.labels, dtype=str)
-    others = {
-        "neighbours": plain.classifier,
-        "forest": RandomForestClassifier(2, max_depth=3, random_state=0).fit(X, y),
-        "boosting": HistGradientBoostingClassifier(max_iter=2, max_leaf_nodes=4, min_samples_leaf=2).fit(X, y),
-    }
-    for name, classifier in others.items():
-        replace(plain, classifier=classifier).save(str(path))
-        yield f"{name}-{classes}.skops", path.read_bytes()
+def change_arguments(chance: random.Random, data: bytes, other: bytes) -> bytes:
+    if chance.random() < 0.5:
+        return mutate(chance, data, other)
+    words = [chance.choice(COMMANDS), *chance.choices(WORDS, k=chance.randrange(7))]
+    return "\n".join(words).encode("utf-8", "surrogateescape")
 
 
-def change(chance: random.Random, data: bytes, other: bytes) -> bytes:
-    """A file of skops with one to four changes inside it; sometimes its bytes are changed."""
+def change_skops(chance: random.Random, data: bytes, other: bytes) -> bytes:
     if chance.random() < 0.1:
         return mutate(chance, data, other)
-    members = _members(data)
-    for _ in range(chance.choice((1, 1, 1, 2, 4))):
-        arrays = [name for name in members if name.endswith(".npy")]
-        kind = chance.random()
-        if kind < 0.45 and SCHEMA in members:
-            members[SCHEMA] = _change_schema(chance, members[SCHEMA], _members(other)[SCHEMA])
-        elif kind < 0.9 and arrays:
-            name = chance.choice(arrays)
-            members[name] = _change_array(chance, members[name])
-        else:
-            _change_members(chance, members, _members(other))
+    members = _change_members(chance, _members(data), _members(other))
     buffer = io.BytesIO()
     method = chance.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_DEFLATED, zipfile.ZIP_DEFLATED))
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_BZIP2 if chance.random() < 0.01 else method) as archive:
@@ -90,26 +69,49 @@ def change(chance: random.Random, data: bytes, other: bytes) -> bytes:
     return buffer.getvalue()
 
 
+def change_model(chance: random.Random, data: bytes, other: bytes) -> bytes:
+    """Return a model file whose header or arrays are changed and whose checksum is correct."""
+    if chance.random() < 0.4:
+        return mutate(chance, data, other)
+    members, arrays = _change_members(chance, _model_members(data), _model_members(other)), {}
+    for name, content in members.items():
+        with contextlib.suppress(Exception):  # not an array: NumPy raises errors of many types
+            arrays[name.removesuffix(".npy")] = np.load(io.BytesIO(content), allow_pickle=False)
+    return forge(members.get(SCHEMA, b""), arrays)
+
+
 def _members(data: bytes) -> dict[str, bytes]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def _change_members(chance: random.Random, members: dict[str, bytes], others: dict[str, bytes]) -> None:
-    name = chance.choice(list(members))
-    kind = chance.randrange(4)
-    if kind == 0:
-        del members[name]
-    elif kind == 1:
-        members[name] = mutate(chance, members[name], chance.choice(list(others.values())))
-    elif kind == 2:
-        members[name] = chance.choice(list(members.values()))
-    else:
-        members[name] = chance.choice(list(others.values()))
+def _model_members(data: bytes) -> dict[str, bytes]:
+    members = _members(data)
+    del members["checksum.npy"]
+    return {SCHEMA: np.load(io.BytesIO(members.pop("header.npy"))).tobytes(), **members}
+
+
+def _change_members(chance: random.Random, members: dict[str, bytes], others: dict[str, bytes]) -> dict[str, bytes]:
+    """Change the schema, an array or the list of members, one to four times."""
+    for _ in range(chance.choice((1, 1, 1, 2, 4))):
+        arrays = [name for name in members if name.endswith(".npy")]
+        name, kind = chance.choice(list(members)), chance.random()
+        if kind < 0.45 and SCHEMA in members:
+            members[SCHEMA] = _change_schema(chance, members[SCHEMA], others[SCHEMA])
+        elif kind < 0.9 and arrays:
+            name = chance.choice(arrays)
+            members[name] = _change_array(chance, members[name])
+        elif kind < 0.925:
+            del members[name]
+        elif kind < 0.95:
+            members[name] = mutate(chance, members[name], chance.choice(list(others.values())))
+        else:
+            members[name] = chance.choice([*members.values(), *others.values()])
+    return members
 
 
 def _places(node: Any) -> list[tuple[Any, Any]]:
-    """Every place in nested lists and dictionaries."""
+    """Return every place in nested lists and dictionaries."""
     waiting, found = [node], []
     while waiting:
         each = waiting.pop()
@@ -120,7 +122,7 @@ def _places(node: Any) -> list[tuple[Any, Any]]:
 
 
 def _place(chance: random.Random, schema: Any) -> tuple[Any, Any]:
-    """A place by its name first, so that what is there once is changed as often as what is there everywhere."""
+    """Return a place; its name is drawn first, so that rare names are changed as often as frequent ones."""
     places = _places(schema)
     name = chance.choice(sorted({str(key) for _, key in places}))
     return chance.choice([place for place in places if str(place[1]) == name])
@@ -129,7 +131,7 @@ def _place(chance: random.Random, schema: Any) -> tuple[Any, Any]:
 def _change_schema(chance: random.Random, text: bytes, other: bytes) -> bytes:
     try:
         schema = json.loads(text)
-    except ValueError:  # changed before
+    except ValueError:  # already changed
         return text
     if not isinstance(schema, dict | list) or not schema:
         return text
@@ -162,7 +164,7 @@ def _change_schema(chance: random.Random, text: bytes, other: bytes) -> bytes:
 def _change_array(chance: random.Random, content: bytes) -> bytes:
     try:
         array = np.load(io.BytesIO(content), allow_pickle=False)
-    except Exception:  # changed before: NumPy complains in many ways
+    except Exception:  # already changed: NumPy raises errors of many types
         return mutate(chance, content, content)
     kind = chance.randrange(8)
     if kind < 4:
@@ -176,7 +178,7 @@ def _change_array(chance: random.Random, content: bytes) -> bytes:
     else:
         try:
             array = array.astype(chance.choice(TYPES))
-        except Exception:  # there is no such form of it
+        except Exception:  # the array cannot be converted
             return content
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=True)
@@ -201,7 +203,7 @@ def _change_numbers(chance: random.Random, array: Any, count: int) -> Any:
 
 
 def _change_header(chance: random.Random, content: bytes) -> bytes:
-    """The text that says type and shape, with another number or type in it."""
+    """Change a number in the text that states the type and shape."""
     old = content[10:].split(b"}", 1)[0]
     digits = [place for place, byte in enumerate(old) if chr(byte).isdigit()]
     if not digits:
@@ -209,22 +211,3 @@ def _change_header(chance: random.Random, content: bytes) -> bytes:
     place = chance.choice(digits)
     new = old[:place] + chance.choice((b"0", b"1", b"9", b"99999999999", b"-1", b"1, 1")) + old[place + 1 :]
     return content[:10] + new + content[10 + len(old) :]
-
-
-def read_model(data: bytes, path: Path) -> None:
-    """What ``predict`` and ``explain`` ask of a model: labels that it knows, numbers that are finite."""
-    import pandas as pd
-
-    from closecall.table.explain import explain
-
-    path.write_bytes(data)
-    model = TableModel.load(str(path))
-    frame = pd.DataFrame({step.column.name: ["1", None, "x", "-3e5"] for step in model.recipe.steps})
-    labels, scores = model.predict(frame)
-    chances = model.probabilities(frame)
-    explain(model, frame)
-    known = set(model.classifier.classes_.tolist())
-    if not (set(labels.tolist()) <= known and np.isfinite(scores).all() and chances.shape == (len(frame), len(known))):
-        raise AssertionError(f"{labels}, {scores}, {chances.shape}")
-    if not (np.isfinite(chances).all() and np.allclose(chances.sum(axis=1), 1)):
-        raise AssertionError(f"{chances}")

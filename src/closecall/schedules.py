@@ -69,5 +69,10 @@ def decay(k_star: float, n: float, steps: int) -> Schedule:
         raise ValueError(f"a run needs at least one step, not {steps}")
     if not 0 < k_star <= n:
         raise ValueError(f"k*={k_star:g} must lie in (0, n={n:g}]")
-    # At i = E/3, the formula of the second third gives n too.
-    return lambda step: between(float(n), float(k_star), min(max(2 * steps - 3 * step, 0), steps), steps)
+    first, last = float(n), float(k_star)
+
+    def k_at(step: int) -> float:
+        over = 2 * steps - 3 * step  # at i = E/3, the formula of the second third gives n too
+        return first if over >= steps else last if over <= 0 else between(first, last, over, steps)
+
+    return k_at

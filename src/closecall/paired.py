@@ -177,17 +177,21 @@ def guessing(codes: Array, weights: Array) -> float:
     return 1 / max(1, len(np.unique(codes[weights > 0])))
 
 
-def with_rare_classes(gain: Gain, values: Array, codes: Array, weights: Array, low: float = 0.0) -> Gain:
-    """Return a gain in balanced accuracy with an error that is large enough for classes with few rows.
+def with_rare_classes(gain: Gain, values: Array, codes: Array, weights: Array, units: Units, low: float = 0.0) -> Gain:
+    """Return a gain in balanced accuracy with an error that is large enough for classes with few independent units.
 
-    In a class of ten rows, ten correct predictions are likely by chance and show no spread. A row with the lowest
-    possible value and one with the highest, 1, are therefore added to every class (Agresti & Caffo 2000), and the
-    degrees of freedom are at most those of the smallest class. ``low`` is 0 for accuracies and -1 for gains.
+    In a class of ten rows, or of two groups, only correct predictions are likely by chance and show no spread. A unit
+    with the lowest possible value and one with the highest, 1, are therefore added to every class (Agresti & Caffo
+    2000), and the degrees of freedom are at most those of the class with the fewest effective units. ``low`` is 0 for
+    accuracies and -1 for gains.
     """
     rows = np.flatnonzero(np.isfinite(values) & (weights > 0))
     kinds, code = np.unique(codes[rows], return_inverse=True)
-    mass = np.bincount(code, weights[rows])
-    count = mass**2 / np.bincount(code, weights[rows] ** 2)
+    mass, count = np.bincount(code, weights[rows]), np.full(len(kinds), np.inf)
+    for unit in units.among(rows):
+        cells, cell = np.unique(unit * len(kinds) + code, return_inverse=True)  # the parts of each class in each unit
+        squares = np.bincount(cells % len(kinds), np.bincount(cell, weights[rows]) ** 2)
+        count = np.minimum(count, mass**2 / squares)
     mean, size = (
         (np.bincount(code, weights[rows] * each) / mass * count + 1 + extra) / (count + 2)
         for each, extra in ((values[rows], low), (np.abs(values[rows]), abs(low)))

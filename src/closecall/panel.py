@@ -114,7 +114,7 @@ class Panel:
         chance = 0.0 if reference else guessing(codes[known], self.weights[known])
         found, weights = in_balance(np.vstack([blended, outcomes]) - chance, codes, self.weights)
         gain = paired(found[0], weights, self.units, spread)
-        gain = with_rare_classes(gain, blended, codes, self.weights, -1.0 if reference else 0.0)
+        gain = with_rare_classes(gain, blended, codes, self.weights, self.units, -1.0 if reference else 0.0)
         return replace(gain, chance=replace(self, weights=weights).chance(found[1:]))
 
     def _known(self, gains: Array) -> Array:

@@ -282,7 +282,8 @@ def test_equal_rows_are_found_in_whatever_form() -> None:
     rows = np.array([[1.6e18, 0.0], [1.6e18 + 1e6, 0.0], [1.6e18, -0.0], [2.0, np.nan], [2.0, np.nan]])
     expected = np.array([0, 1, 0, 2, 2])  # in order of appearance: hashes of text would differ between processes
     frame = pandas.DataFrame({"town": ["c", "b", "c", "a", "a"], "size": [1, 1, 1, 2, 2]})
-    for given in (rows, rows.tolist(), frame, frame.to_numpy().tolist(), ["x", "y", "x", "a", "a"]):
+    gaps = frame.assign(age=[np.nan, 1.0, np.nan, np.nan, np.nan])
+    for given in (rows, rows.tolist(), frame, frame.to_numpy().tolist(), ["x", "y", "x", "a", "a"], gaps):
         assert equal_rows(given).tolist() == expected.tolist()
     codes = equal_rows(sparse.csr_matrix([[0.0, 1.0], [2.0, 0.0], [0.0, 1.0], [3.0, 3.0], [3.0, 3.0]]))
     np.testing.assert_array_equal(codes[:, None] == codes, expected[:, None] == expected)
@@ -363,6 +364,23 @@ def test_gains_in_balanced_accuracy_by_chance_have_the_level(rare: int, usual: f
         found = panel.informed(values, values[None], codes, np.zeros(200), reference=usual is None)
         assert found.mean == pytest.approx(np.mean([values[codes == code].mean() for code in (0, 1)]) - guess)
         passed.append(found.mean > found.needed(STRICT))
+    assert np.mean(passed) < 0.05
+
+
+@pytest.mark.parametrize("units", [2, 3, 5])
+@pytest.mark.parametrize("kind", ["groups", "members over time", "items of users"])
+def test_a_class_of_few_independent_units_proves_little(units: int, kind: str) -> None:
+    """A few groups contain all rows of a class; predictions are constant in each group and independent of the class."""
+    random, passed = np.random.default_rng(units), []
+    member = np.tile(np.arange(30), 10)
+    codes, place = (member < units).astype(int), np.arange(300)
+    weights = (150 / np.bincount(codes))[codes]
+    found = {"groups": Units(member), "members over time": Units(place, time=True, other=member)}
+    panel = panel_of(np.array_split(place, 5), found.get(kind, Units(place % 7, other=member)), weights)
+    for _ in range(400):
+        right = ((random.random(30) < 0.5)[member] == codes).astype(float)
+        gain = panel.informed(right, right[None], codes, np.zeros(300), reference=False)
+        passed.append(gain.mean > gain.needed(STRICT))
     assert np.mean(passed) < 0.05
 
 

@@ -87,12 +87,16 @@ def equal_rows(X: Any) -> Array:
         table = np.asarray(X)
         table = table.reshape(len(table), -1)
         numeric = table.dtype.kind in "biuf"
-        keys = [(row + 0.0).tobytes() if numeric else tuple(row.tolist()) for row in table]  # -0.0 becomes 0.0
+        keys = [(row + 0.0).tobytes() if numeric else tuple(map(_present, row.tolist())) for row in table]  # no -0.0
         # Numbered by first appearance, because Python's hashes differ between processes and units depend on the codes.
         known: dict[Any, int] = {}
         return np.array([known.setdefault(key, len(known)) for key in keys])
     except (TypeError, ValueError):
         return np.arange(len(X) if hasattr(X, "__len__") else X.shape[0])
+
+
+def _present(value: Any) -> Any:
+    return None if isinstance(value, float) and value != value else value  # NaN differs from itself
 
 
 def _folds(cv: int | None, y: Array, groups: Any) -> int:

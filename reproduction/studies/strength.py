@@ -26,7 +26,7 @@ from .referee import BASE, TROUBLES, of_members, table_of
 GUARDS = (0.25, 0.5, 0.75, 1.0, 1.28, 1.5, 1.75, 2.0, 2.5)
 #: The first split of the PMLB sets; the pages use smaller numbers.
 FIRST = 100
-GENERATED = 120
+GENERATED = 480
 #: The largest permitted shares of sets that lose a point and of noise that passes.
 WORSE, PASSES = 0.01, 0.06
 #: Mean gains that differ by at most this many points count as equal; the strongest of these guards is chosen.

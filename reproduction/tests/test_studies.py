@@ -16,7 +16,7 @@ from sklearn.tree import DecisionTreeClassifier
 from closecall.model_selection import GuardedClassifierCV
 from closecall.paired import Gain
 from gate.fault_helpers import inline
-from reproduction.studies import common, level, referee, strength
+from reproduction.studies import common, level, referee
 from reproduction.studies.__main__ import NAMES, experiment, main
 
 
@@ -177,27 +177,6 @@ def test_the_level_on_noise(tmp_path: Path) -> None:
     assert "in at most 20.0% of the runs in each of 1 cases**" in text
     assert "(the largest share occurs in the case of 20 rules, independent)" in text
     assert "of rules is within two standard errors of 0 in 1 of 1 cases" in text
-
-
-def test_the_strength_is_chosen_by_its_rule(tmp_path: Path) -> None:
-    """The rule chooses the largest mean gain among guards that harm few sets and accept little noise."""
-    guards = strength.GUARDS
-    over, few = [1e6, 400, "rows", (), 0.2, 0.1, 0.0], (guards[1] + guards[2]) / 2
-    lines = [{"generated": 0, "gain": 9.0, "step": [guards[3] + 0.01, 1.0, *over]},  # passes the first four
-             {"generated": 1, "gain": -2.0, "step": [guards[0] + 0.01, 1.0, *over]}]  # harms  # fmt: skip
-    settings = stored(tmp_path, "strength-search", lines)
-    steps = [[[float(seed == 0), 1 / few, *over]] for seed in range(10)]  # one of ten passes the first two, in one case
-    cases = {"plain, close-k": steps, "time, close-k": [[[0.0, 1.0, *over]]], "plain, 1 rules": [[[9.0, 1.0, *over]]]}
-    stored(tmp_path, "level", [{"case": case, "batch": 0, "steps": runs} for case, runs in cases.items()])
-    rows = strength.table(settings)
-    assert [row["noise"] for row in rows] == [0.1, 0.1, *[0.0] * (len(guards) - 2)]
-    assert [row["mean"] for row in rows[:5]] == [3.5, 4.5, 4.5, 4.5, 0.0]
-    assert [row["guard"] for row in rows if row["chosen"]] == [guards[3]]  # the strongest of those that gain as much
-    assert f"{guards[3]:g} (chosen)" in common.page_of("strength", strength.page(rows, tmp_path / "figure.svg"))
-    found = strength.run_search({"generated": 2})
-    assert len(found["step"]) == len(level.COMPARED)
-    X, y, unseen, truth = strength.table_of({"generated": 5})
-    assert (len(X), len(unseen)) == (len(y), len(truth))
 
 
 def test_every_experiment_has_a_name() -> None:

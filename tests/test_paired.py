@@ -130,6 +130,16 @@ def test_a_choice_needs_what_chance_reaches_and_never_less_than_student() -> Non
     assert compare("a", "b", chosen, 2.0).chance == chosen.chance
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_the_strength_is_the_largest_guard_that_the_gain_exceeds(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    chance = tuple(np.sort(4 * rng.random(5))) if seed % 2 else ()
+    mean, degrees = float(rng.normal(0.1, 0.1)), float(rng.choice([0.0, 1.0, 9.5, 1e9]))
+    gain = Gain(mean, 0.05 * (seed > 1), degrees, 50, chance=chance)
+    exceeded = [guard for guard in np.arange(0.01, 8.0, 0.01) if gain.mean > gain.needed(guard)]
+    assert gain.strength == max(exceeded, default=0.0)
+
+
 def test_with_fewer_than_six_units_even_a_constant_gain_is_not_enough() -> None:
     for count in (1, 2, 5, 6):
         found = paired(np.full(60, 0.1), np.ones(60), Units(np.arange(60) * count // 60, "groups"))

@@ -9,6 +9,7 @@ number changes nothing. :mod:`closecall.panel` selects among several challengers
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -78,7 +79,8 @@ class Gain:
     def strength(self) -> float:
         """The largest guard that the mean gain exceeds, at most 8."""
         guards = np.arange(0.01, _LARGEST, 0.01)
-        return float(guards[[self.mean > max(self.needed(guard), TINY) for guard in guards]].max(initial=0.0))
+        exceeded = bisect_left(guards, self.mean, key=lambda guard: max(self.needed(guard), TINY))
+        return float(guards[exceeded - 1]) if exceeded else 0.0
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from scipy import special
@@ -168,11 +169,15 @@ def _blend(sums: Array, squares: Array, may: Array) -> Array:
     return shares
 
 
+@lru_cache(maxsize=4)
 def _flips(units: int) -> Array:
     """Return signs (flips, units): all combinations if there are few units, otherwise reproducible random signs."""
     if 2 ** min(units, 60) <= FLIPS + 1:
-        return 1.0 - 2.0 * (np.arange(2**units)[:, None] >> np.arange(units) & 1)
-    return 1.0 - 2.0 * np.random.default_rng(FLIPS).integers(0, 2, (FLIPS, units))
+        signs = 1.0 - 2.0 * (np.arange(2**units)[:, None] >> np.arange(units) & 1)
+    else:
+        signs = 1.0 - 2.0 * np.random.default_rng(FLIPS).integers(0, 2, (FLIPS, units))
+    signs.flags.writeable = False
+    return signs
 
 
 def panel_of(tests: Sequence[Array], units: Units, weights: Array) -> Panel:

@@ -75,11 +75,14 @@ def test_a_count_above_the_rows_without_outliers_is_all_of_them() -> None:
     assert left_out > 0
 
 
-def test_a_class_of_outliers_is_kept() -> None:
-    X, y = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) < 12
+@pytest.mark.parametrize(("weight", "heaviest"), [(1.0, 1.0), (1e-30, 1e-30), (1.0, 1e12)])
+def test_a_class_of_outliers_is_kept(weight: float, heaviest: float) -> None:
+    """If one row is very heavy, all others are outliers, and the fold that tests this row trains only on outliers."""
+    X, y, weights = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) < 12, np.full(200, weight)
     X[y, 0] += 20
-    assert outlying(X, np.ones(200))[y].all()
-    model = CloseKClassifierCV(refit=False).fit(X, y)
+    weights[-1] = heaviest
+    assert outlying(X, weights)[y].all()
+    model = CloseKClassifierCV(refit=False).fit(X, y, sample_weight=weights)
     assert not model.cv_results_["param_without_outliers"].any()
     assert model.guard_report_["comparisons"][-1]["units"] == 200
 
@@ -87,11 +90,12 @@ def test_a_class_of_outliers_is_kept() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_which_rows_are_outliers_depends_on_no_representation(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    X = rng.integers(-3, 4, (60, 4)) * (rng.random((60, 4)) < 0.5) * [1.0, 1e-3, 1e200, 0.0]
+    X = rng.integers(-3, 4, (60, 5)) * (rng.random((60, 5)) < 0.5) * [1.0, 1e-3, 1e200, 0.0, 1e-320]
     X[:3] *= 10
     weight = rng.integers(1, 4, 60)
     found, order = outlying(X, weight), rng.permutation(60)
-    copies, scaled = np.repeat(np.arange(60), weight), X * [-7.0, 1e5, 1e-150, 1.0] + [5.0, 0.0, 1e40, -2.0]
+    copies = np.repeat(np.arange(60), weight)
+    scaled = X * [-7.0, 1e5, 1e-150, 1.0, 1e300] + [5.0, 0.0, 1e40, -2.0, 0.0]
     assert 0 < weight[found].sum() / weight.sum() < 0.25
     assert np.array_equal(outlying(sparse.csr_array(X), 0.1 * weight), found)
     assert np.array_equal(outlying(X[order], weight[order]), found[order])

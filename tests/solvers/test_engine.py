@@ -293,3 +293,12 @@ def test_an_objective_of_nothing_is_no_error():
         X, y = np.round(rng.standard_normal((8, 3)) * 2) * 1e-8, np.where(rng.random(8) < 0.5, -1, 1)
         y[:2] = -1, 1
         assert np.isfinite(CloseKClassifier(k=0.5, alpha=1e5, loss="hinge", tol=1e-6).fit(X, y).coef_).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_end_without_loss_is_kept_whatever_the_unit_of_the_masses(seed):
+    """Divided by the smallest value, which is almost or exactly zero, the values of other ends would overflow."""
+    X = np.random.default_rng(seed).normal(size=(20, 2))
+    problem = Problem("modified_huber", "trimmed", alpha=0.0, m=0.05)
+    ends = closed(X, np.sign(X[:, 0]), np.full(20, 1e30)).solve([problem], np.zeros(1, dtype=int))
+    assert ends.errors[0] == 0

@@ -336,6 +336,14 @@ def test_rows_of_zeros_may_be_the_whole_selection(loss: str) -> None:
     assert long.converged[0]
 
 
+def test_a_unit_of_mass_that_rounding_removes_has_no_certificate() -> None:
+    """The k-th largest loss has a mass of 1, which vanishes in sums of 1e30, so no example has any weight."""
+    y = np.repeat([-1.0, 1.0], 5)
+    problem = Problem("logistic", "top", k=0.1, alpha=1.0)
+    found = solve(np.zeros((10, 1)), y, [problem], sample_weight=np.full(10, 1e30), settle=10)
+    assert (found.objective[0], found.gap[0], found.converged[0]) == (0.0, 1.0, False)
+
+
 def test_a_fold_may_leave_out_every_row_of_a_sample() -> None:
     """If there are many rows, every third one is in the sample; here a fold leaves out exactly these rows."""
     rng, place = np.random.default_rng(0), np.arange(90_000)

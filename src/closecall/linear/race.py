@@ -91,8 +91,10 @@ class Race:
                 np.array([np.bincount(self.training.codes, weight * mask[group], classes) for mask in each])
                 for each in (masks, inner)
             )
-            self.outliers &= (kept >= whole / 2 - 1e-9).all()  # otherwise the outliers may be a class
-            masks += inner
+            if (kept >= (0.5 - 1e-9) * whole).all():
+                masks += inner
+            else:  # the outliers may be a class, and a fold may have no mass without them
+                self.outliers[:] = False
         self.judging = np.where(self.outliers, 0.0, weight)
         self.parts = Parts(group, np.array(masks), np.empty(0, dtype=int))
         self.masses = np.array([self.training.mass[mask[group]].sum() for mask in masks])

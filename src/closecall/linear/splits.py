@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import diags_array, issparse
+from scipy.sparse import issparse
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
 from sklearn.utils.metadata_routing import get_routing_for_object
 
@@ -243,7 +243,8 @@ def outlying(X: Any, weight: Array) -> Array:
     share, far = weight / weight.sum(), np.zeros(len(weight))
     if issparse(X):
         size = abs(X).max(axis=0).toarray().ravel().astype(np.float64)
-        X = X.astype(np.float64) @ diags_array(1 / np.where(size > 0, size, 1.0))
+        X = X.astype(np.float64)
+        X.data /= np.where(size > 0, size, 1.0)[X.indices]  # the inverse of a denormal size would be infinite
         squares, mean = X.multiply(X), share @ X
         spread = share @ squares - mean**2
         unit = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 1e-12)

@@ -200,7 +200,7 @@ class Selection:
         if starts > 1:
             ends = [self.finished(each, many.SEARCHED)[0] for each in ends]
         values = np.array([self.value(each) for each in ends])
-        end = ends[int(np.argmin(np.round(values / max(values.min(), 1e-300), 6)))]
+        end = ends[int(np.argmax(values <= (1 + 5e-7) * values.min()))]  # the first, whatever their rounding errors
         if tol is not None or starts == 1:
             end, gap = self.finished(end, tol or many.SEARCHED)
         return end, gap if tol else np.nan, self.errors(end)

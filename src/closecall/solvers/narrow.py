@@ -62,8 +62,8 @@ def narrow(walk: Walk, spot: Spot, cut: LossCut, tol: float) -> tuple[Spot, floa
 
 
 def gap_of(value: float, bound: float, scale: float) -> float:
-    """Return the difference between a value and its lower bound relative to a scale, or 1 if there is no bound."""
-    gap = (value - bound) / scale
+    """Return the difference between a value and its lower bound relative to a scale, or 1 if it is undefined."""
+    gap = (value - bound) / scale if scale > 0 else np.nan
     return float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
 
 

@@ -83,7 +83,8 @@ def take_smallest(keys: Array, mass: Array, k: Array | float) -> Array:
     order = np.argsort(keys, axis=1, kind="stable")
     cumulative = np.cumsum(np.take_along_axis(mass, order, axis=1), axis=1)
     # The k-th rank is the first at which the cumulative mass reaches k. A sum of n masses is exact to about n eps and a
-    # fraction of it to one eps more (0.07 * 100 > 7); such a rounding error must not include the next example.
+    # fraction of it to one eps more (0.07 * 100 > 7); such a rounding error must not cause the next example to be
+    # included.
     almost = 1 - 4 * keys.shape[1] * np.finfo(float).eps
     place = np.minimum((cumulative < wanted * almost).sum(axis=1, keepdims=True), keys.shape[1] - 1)
     edge = np.take_along_axis(keys, np.take_along_axis(order, place, axis=1), axis=1)

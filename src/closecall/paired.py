@@ -54,7 +54,7 @@ class Gain:
         return self.count < (2 if self.unit == FOLDS else FEWEST)
 
     def needed(self, guard: float) -> float:
-        """Return the gain exceeded by chance as rarely as a normal variable exceeds ``guard`` standard deviations.
+        """Return the gain that chance exceeds as rarely as a normal variable exceeds ``guard`` standard deviations.
 
         Examples
         --------

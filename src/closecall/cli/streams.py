@@ -26,7 +26,7 @@ def are_streamed(data: Sequence[str], requested: bool, cluster: str | None) -> b
     tables = [each for each in data if suffix_of(each) != ".parquet" and not expanded(each).is_dir()]
     if requested or len(data) > 1:
         if tables:
-            why = "passes need" if requested else "several files must be"
+            why = "passes need" if requested else "several tables must be"
             raise DataError(f"{tables[0]!r} is not a Parquet file; {why} Parquet files, or a folder of them")
         return True
     path = expanded(data[0])

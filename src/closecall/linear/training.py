@@ -22,7 +22,7 @@ from ..aggregates import check_mass
 
 #: Features and weights must be below this, and positive weights above its inverse: the solver squares and sums them.
 LARGEST = 1e100
-#: A hash treats values below this share of their column's largest as zero: centring leaves such rounding errors.
+#: A hash treats values below this share of their column's largest value as zero: centring leaves such rounding errors.
 NEGLIGIBLE = 1e-12
 
 

@@ -104,7 +104,8 @@ def aggregate(
         counts, the value is 0.
     dim : int or tuple of int, optional
         The dimensions along which examples are ranked; each position in the other dimensions has its own selection.
-        For example, ``dim=(1, 2)`` selects image by image from losses (images, height, width). The mean is over all.
+        For example, ``dim=(1, 2)`` selects image by image from losses (images, height, width). The mean is taken over
+        all of them.
     min_loss, min_kept : float; int, float or None
         For ``"atk"``: select the losses above ``min_loss``, but at least ``min_kept`` and at most ``k`` of them.
     temperature : float, optional

@@ -1,4 +1,4 @@
-"""The general path, which uses tensor operations only: for compiled code, vmap, accelerators and several processes.
+"""The general path, which uses only tensor operations, for compiled code, vmap, accelerators and several processes.
 
 On an accelerator, the code never reads the values of a tensor, so nothing waits for the device. A NaN loss, which
 raises an error on the CPU, makes the value and the gradient NaN on an accelerator.
@@ -55,7 +55,7 @@ class RankedRows(NamedTuple):
     losses: Tensor
     closeness: Tensor | None
     mass: Tensor | None
-    poison: Tensor | None  # a scalar: NaN if a loss that counts is NaN, to propagate it, else one
+    poison: Tensor | None  # a scalar that propagates NaN: NaN if a loss that counts is NaN, otherwise 1
     positives: Any  # as in Batch
 
 

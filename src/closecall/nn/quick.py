@@ -74,7 +74,7 @@ def reduce_quickly(plan: Plan, batch: Batch) -> Outcome | None:
     if plan.reduction == "mean":
         by = taken if batch.divisor is None else float(np.vdot(weights, batch.divisor.detach().numpy().astype(float)))
         weights /= by if by > 0 else 1.0
-    flat = losses if losses.ndim == 1 else losses.reshape(-1)  # a view costs a node of the graph
+    flat = losses if losses.ndim == 1 else losses.reshape(-1)  # a view adds a node to the graph
     return Outcome(torch.dot(flat, torch.from_numpy(weights.reshape(-1))), taken, edges)
 
 

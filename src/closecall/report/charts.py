@@ -64,7 +64,8 @@ def tips(**formats: str) -> list[Any]:
     ]
 
 
-#: Address space, in bytes, below which vl-convert ends the whole process; it reserves much and uses little.
+#: Address space, in bytes, below which vl-convert ends the whole process; it reserves much memory but uses little of
+#: it.
 ADDRESS_SPACE = 1 << 38
 
 

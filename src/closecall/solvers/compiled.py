@@ -17,7 +17,7 @@ from .._names import Array
 from .design import Design
 from .kernels import Mass, pull_of
 
-#: The numbers of losses and pulls in C.
+#: The codes of losses and pulls in C.
 LOSSES = {"logistic": 0, "hinge": 1}
 KINDS = {"pull_all": 0, "pull_close": 1, "pull_largest": 2, "pull_top": 3}
 

@@ -110,7 +110,7 @@ def cut_of(problem: Problem, mass: Array) -> LossCut | None:
         return None
     if pull is pull_close:
         return LossCut(CLOSE, k, min(k, total - k), False)
-    if pull is pull_top and (mass == 1).all():  # with other masses its ties follow another rule
+    if pull is pull_top and (mass == 1).all():  # with other masses, its ties follow a different rule
         k, m = float(np.ceil(k - 1e-9)), float(np.ceil(k - 1e-9)) - 1
     elif pull is not pull_largest:
         return None

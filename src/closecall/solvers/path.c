@@ -161,7 +161,7 @@ static Sums descend(Task *task, double *c, double cut, double tol, int64_t steps
 }
 
 /* Compute for each row the growth of its share with the cut, times its mass, into `size_of`, and times its slope into
- * `first`; and the growth of its share with its minus margin, times its mass, into `second`. */
+ * `first`; and the growth of its share with its negated margin, times its mass, into `second`. */
 INLINE void edges_as(int loss, Window window, Task *task) {
     const double half = window.width / 2, steep = 1 / window.width, falls = window.kind == CLOSE ? steep : 0.0;
     const double *mass = task->on->mass, *v = task->v;
@@ -216,9 +216,9 @@ EXPORT int64_t settle(const Rows *on, double cut, double tol, int64_t steps, int
     return task.factored ? task.known : -1;
 }
 
-/* Return the derivative of the mass inside with respect to the cut while the minimum of a state follows, and write that of
- * the minimum to `drift`. The factor is that of the last step of the stage. `moved` is not zero if the last stage in this
- * room ended elsewhere. */
+/* Return the derivative of the mass inside with respect to the cut while the minimum of a state follows, and write that
+ * of the minimum to `drift`. The factor is that of the last step of the stage. `moved` is not zero if the last stage in
+ * this memory ended elsewhere. */
 EXPORT CLONES double slope(const Rows *on, double cut, int64_t known, int64_t moved, double *state, double *drift) {
     Task task = task_of(on, state, known);
     if (moved) margins(&task, state + RESULTS, task.v);

@@ -164,7 +164,10 @@ class LossRows(ABC):
 
     @abstractmethod
     def bend(self, view: Any, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
-        """Return the sizes for damping and the curvature; ``held`` weights losses, and ``turned`` squared slopes."""
+        """Return the sizes for damping and the curvature.
+
+        The losses are weighted by ``held`` and the squared slopes by ``turned``.
+        """
 
     @abstractmethod
     def tangents(self, view: Any, weights: Array, penalty: Array) -> float:

@@ -42,7 +42,7 @@ PAGE_PARTS = {
 SUSPECT = ("kind", "row", "label", "said", "score", "why")
 KINDS = {
     "label": "with a label that contradicts a held-out prediction", "cell": "with an extreme number",
-    "twin": "nearly identical to a row with another label",
+    "twin": "nearly identical to a row with a different label",
 }  # fmt: skip
 #: The precision that a reader may expect, measured in docs/results/beyond-check.md.
 PRECISION = (

@@ -70,8 +70,9 @@ def warn_of_one(aggregate: str, *counts: Count, depth: int = 3) -> None:
 def take_smallest(keys: Array, mass: Array, k: Array | float) -> Array:
     """Return weights that select the mass ``k`` with the smallest keys; tied examples share the remaining mass.
 
-    Keys are (problems, samples), masses (samples,) or (problems, samples), and ``k`` is a float or (problems,). Each
-    weight (problems, samples) lies between 0 and the example's mass; the weights of each problem sum to ``k``.
+    Keys have shape (problems, samples), masses have shape (samples,) or (problems, samples), and ``k`` is a float or an
+    array (problems,). Each weight (problems, samples) lies between 0 and the example's mass; the weights of each
+    problem sum to ``k``.
 
     Examples
     --------

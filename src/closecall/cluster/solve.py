@@ -154,8 +154,8 @@ class Ended:
 class Task:
     """A problem on ``rows`` rows of mass ``total``: all rows, or all rows outside one fold.
 
-    The request contains the label, the loss and the fold. ``penalty`` is (coordinates,). At most ``room`` rows are
-    gathered. ``intercept`` states whether there is an intercept and whether it is penalised.
+    The request contains the label, the loss and the fold. ``penalty`` has shape (coordinates,). At most ``room`` rows
+    are gathered. ``intercept`` states whether there is an intercept and whether it is penalised.
     """
 
     request: Request

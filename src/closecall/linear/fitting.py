@@ -105,7 +105,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Models:
-    """Linear models of several problems: coef is (problems, scores, features), other fields are (problems, scores)."""
+    """Linear models of several problems: coef (problems, scores, features) and other fields (problems, scores)."""
 
     coef: Array
     intercept: Array
@@ -313,7 +313,7 @@ def codes_of(scores: Array, rounding: Array | float = 0.0) -> Array:
 
 
 def rounding_of(X: Any, coef: Array, intercept: Array, scores: Array) -> Array:
-    """Return bounds on the rounding errors of scores (samples, scores), of shape (samples, 1).
+    """Return bounds (samples, 1) on the rounding errors of scores (samples, scores).
 
     Only rows with nearly equal scores have a positive bound, and a second product is computed only for these rows.
 

@@ -200,7 +200,7 @@ INLINE void slopes(const Job *job, const float *weights, const int32_t *second) 
     }
 }
 
-/* Takes one network through `steps` steps; k, rates and corrections are (steps,). */
+/* Takes one network through `steps` steps; k, rates and corrections have shape (steps,). */
 EXPORT CLONES void network_walk(const Job *job, Network *net, int64_t steps, const double *k, const float *rates,
                                 const float *corrections) {
     int64_t n = job->samples, number = offset(job, 2) + job->outputs * seen_by(job, 2);

@@ -1,4 +1,4 @@
-/* Small products of float32 matrices whose rows are (units, samples): samples run along the vectors.
+/* Small products of float32 matrices of shape (units, samples): samples run along the vectors.
  *
  * Two kinds suffice. `sums` adds multiples of rows, for the forward pass of a layer or for derivatives passed back to a
  * layer. `dots` multiplies rows by rows and adds the products over the samples, for gradients of the weights. Widths

@@ -33,7 +33,7 @@ Weighted = tuple[Tensor, Tensor, Tensor | None]
 
 
 def squeezed(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return single logits in the shape of the targets, and logits with a class dimension unchanged."""
+    """Return single logits with the shape of the targets, and logits with a class dimension unchanged."""
     for dim in (-1, 1) if logits.ndim == targets.ndim + 1 > 1 else ():
         if logits.shape[dim] == 1 and logits.squeeze(dim).shape == targets.shape:
             return logits.squeeze(dim)

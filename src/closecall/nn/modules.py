@@ -75,7 +75,7 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
     ) -> Tensor:
         """Reduce logits (samples, ...) or (samples, classes, ...) and targets (samples, ...) to one number.
 
-        ``mass`` holds sample weights and ``mask`` marks the examples that count, both in the shape of the losses.
+        ``mass`` holds sample weights and ``mask`` marks the examples that count; both have the shape of the losses.
         ``positives`` is used by :class:`HardNegatives`; by default, it marks all targets except 0, the background.
         """
         logits, soft = arranged(self.loss, logits, targets)

@@ -124,7 +124,7 @@ class HardNegatives(Reducer):
         return self.reduce(Batch(losses, positives=positives, **given))
 
     def weights(self, losses: Tensor, *, positives: Tensor, **given: Any) -> Tensor:  # type: ignore[override]
-        """Return the weights that :meth:`forward` gives to the losses, in the shape of the losses."""
+        """Return the weights that :meth:`forward` gives to the losses, with the same shape."""
         return self.weigh(Batch(losses, positives=positives, **given))
 
     def weigher(self, plan: Plan, select: Selector, rows: RankedRows) -> Chosen:

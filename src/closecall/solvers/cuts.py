@@ -78,7 +78,7 @@ class Rounded:
         return pulls, points
 
     def bend(self, margins: Array, width: float) -> Array:
-        """Return the second derivative, at least 0."""
+        """Return the second derivative, which is at least 0."""
         near = min(1e-4, width / 4)
         bend = (self.loss.slope(margins + near) - self.loss.slope(margins - near)) / (2 * near)
         for kink, before, after in self.kinks:

@@ -49,8 +49,9 @@ class Point:
 class Flow:
     """A close-k problem with a smooth loss on :class:`ManyRows`, or on remote rows with the same methods.
 
-    ``penalty`` is (coordinates,). ``metric`` (coordinates, coordinates) gives the mean squared change of the margins
-    when the coordinates change. ``gathers`` states whether the rows near the window may be gathered in one place.
+    ``penalty`` has shape (coordinates,). ``metric`` (coordinates, coordinates) gives the mean squared change of the
+    margins when the coordinates change. ``gathers`` states whether the rows near the window may be gathered in one
+    place.
     """
 
     rows: Any

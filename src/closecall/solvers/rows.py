@@ -26,7 +26,7 @@ def in_cache(rows: int, width: int) -> list[slice]:
 
 @dataclass(frozen=True)
 class Standard:
-    """The coordinates of standardised columns, with the intercept last; mean and scale are (features,)."""
+    """The coordinates of standardised columns, with the intercept last; mean and scale have shape (features,)."""
 
     mean: Array
     scale: Array

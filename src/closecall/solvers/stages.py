@@ -85,8 +85,8 @@ class Spot:
 class Walk:
     """The stages of one problem on ``rows``, such as :class:`closecall.solvers.rows.Margins`.
 
-    ``penalty`` is (coordinates,), ``stage`` is the maximum number of steps in a stage, ``tol`` is its tolerance, and
-    ``kind`` is a constant of :mod:`closecall.solvers.cuts`.
+    ``penalty`` has shape (coordinates,), ``stage`` is the maximum number of steps in a stage, ``tol`` is its tolerance,
+    and ``kind`` is a constant of :mod:`closecall.solvers.cuts`.
     """
 
     rows: Any

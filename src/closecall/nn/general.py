@@ -36,8 +36,8 @@ def _top(select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tens
     return torch.where(cut.tied >= 1.0, own, apart)
 
 
-#: The weights of each core aggregate: (selector, losses, closeness, k, m) -> (rows, samples); k and m have shape (rows,
-#: 1).
+#: The weights of each core aggregate: (selector, losses, closeness, k, m) -> (rows, samples). The shape of k
+#: and m is (rows, 1).
 WEIGH: dict[str, Weigh] = {
     "average": lambda select, losses, closeness, k, m: select.everything(losses),
     "maximal": lambda select, losses, closeness, k, m: select.take(-losses, torch.ones_like(k)),

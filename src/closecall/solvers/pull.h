@@ -134,8 +134,8 @@ INLINE void NAME(sum)(const REAL *design, int64_t rank, const REAL *pulls, const
 /* Turn negated margins (rows x n) into gradients. Row i trains on fold folds[i]. For each fold, totals holds its mass;
  * factors holds NULL (all ones) or n masses as REAL; masses holds NULL (zeros and ones) or n masses as double. scratch:
  * 4 n REAL; room_mass: 2 n doubles if any masses are given; hints: rows x 3. If at most an eighth of the examples have
- * a pull, and the design (n x rank) is given, the gradient of the row is summed here. The pulls of the other rows are left to a
- * product: they move to the front of values, and `left` holds their rows. Return the number of these rows. */
+ * a pull, and the design (n x rank) is given, the gradient of the row is summed here. The pulls of the other rows are
+ * left to a product: they move to the front of values, and `left` holds their rows. Return the number of these rows. */
 EXPORT CLONES int64_t NAME(pull)(REAL *values, int64_t rows, int64_t n, const int32_t *losses, const int32_t *kinds,
                                  const int32_t *folds, const double *k, const double *totals,
                                  const REAL *const *factors, const double *const *masses, REAL *scratch,

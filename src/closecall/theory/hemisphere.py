@@ -77,7 +77,7 @@ def _modulo(vectors: Array, pivots: Array, tolerance: float) -> tuple[Array, Arr
 
 
 def _sweep(across: Array, up: Array, weights: Array, extra: Array, tolerance: float) -> tuple[float, int, Array]:
-    """Rotate half-planes about the origin; return the least weight outside plus ``extra``, its row and the inner vectors.
+    """Rotate half-planes about the origin; return the least outer weight plus ``extra``, its row and the vectors inside.
 
     The arrays have shape (pivots, samples), and ``extra`` has shape (pivots,).
     """

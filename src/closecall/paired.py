@@ -157,7 +157,7 @@ def check_guard(guard: float | None, default: float) -> float:
 
 
 def in_balance(values: Array, codes: Array, weights: Array) -> tuple[Array, Array]:
-    """Return values (candidates, samples) for a mean over classes, and weights (samples,) with equal sums by class.
+    """Return values (candidates, samples) for a mean over classes, and weights (samples,) with equal class totals.
 
     ``values`` (candidates, samples), such as how often each prediction is right, are NaN in rows where they are
     unknown; the classes ``codes`` and the weights have shape (samples,). The weighted mean is the mean over the

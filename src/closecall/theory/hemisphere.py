@@ -79,7 +79,8 @@ def _modulo(vectors: Array, pivots: Array, tolerance: float) -> tuple[Array, Arr
 def _sweep(across: Array, up: Array, weights: Array, extra: Array, tolerance: float) -> tuple[float, int, Array]:
     """Rotate half-planes about the origin, and return the least weight outside plus ``extra``.
 
-    Also return its row and the vectors inside. The arrays have shape (pivots, samples), and ``extra`` has shape (pivots,).
+    Also return its row and the vectors inside. The arrays have shape (pivots, samples), and ``extra`` has shape
+    (pivots,).
     """
     # Mirror every vector into the upper half-plane; a mirrored vector is inside if its image is outside.
     mirror = np.where((up < 0) | ((up == 0) & (across < 0)), -1.0, 1.0)

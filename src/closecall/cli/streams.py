@@ -84,7 +84,7 @@ def _source(
 
 @contextmanager
 def _progress(as_json: bool) -> Iterator[Callable[[Any], None]]:
-    """Yield a callback that shows progress: a line that changes on a terminal, otherwise a line or record per pass."""
+    """Yield a callback that shows progress: one updated line on a terminal, otherwise one line or record per pass."""
     began = monotonic()
     status = err.status("pass 1") if err.is_terminal and not as_json else None
 

@@ -2,7 +2,7 @@
  *
  * One array holds the inputs and activations: for each chunk of samples the rows [x, 1, h1, h2], of which every layer
  * multiplies a prefix. The inputs are filled in once and shared by all networks; a chunk fits in the L2 cache. If few
- * examples have a gradient (late in a close-k run only k), their columns are gathered for the backward pass.
+ * examples have a gradient (late in a close-k run, only k), their columns are gathered for the backward pass.
  */
 #define PARTS_ALONE
 #include "../solvers/pull.c" /* exp, search, cut, keys_of: one selection for linear models and networks */

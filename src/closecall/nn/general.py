@@ -109,7 +109,7 @@ def sums_of(found: Chosen, mass: Tensor | None, divisor: Tensor | None, group: G
         by = taken
     elif found.offset is None:
         by = (exact * divisor).sum()
-    else:  # weights that change with the losses: the gradient requires a constant mean divisor
+    else:  # weights that change with the losses: a correct gradient requires a constant mean divisor
         whole = torch.ones_like(exact) if mass is None else mass.to(exact.dtype)
         parts = torch.stack([(whole * divisor).sum(), whole.sum()])
         over, under = parts if group is None else join(parts, group.group)

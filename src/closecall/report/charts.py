@@ -1,4 +1,4 @@
-"""Charts of a comparison, and what all charts share (colours, plain data, tooltips, pictures); all work offline."""
+"""Charts of a comparison, and parts for all charts (colours, plain data, tooltips, pictures); all work offline."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from .tuning import CS, NEIGHBOURS, ROUNDS, TRIED, Boosting, Grid, How, SplitDat
 
 CLOSE_K = "close_k"
 LOGISTIC = "logistic_regression"
-#: LogisticRegression on columns that are scaled by mean and standard deviation.
+#: LogisticRegression on columns that are scaled by their mean and standard deviation.
 UNSQUASHED = "plain_logistic_regression"
 EXACT_THRESHOLD = "exact_threshold"
 MAJORITY = "majority"

@@ -131,7 +131,7 @@ def train_grid(
 
 
 class KernelTrainer:
-    """A trainer that handles one network of a grid at a time, with the compiled kernel if possible, otherwise NumPy.
+    """A trainer that handles one network of a grid at a time, with the compiled kernel if possible, otherwise in NumPy.
 
     The trainer starts with one network for each random start.
     """

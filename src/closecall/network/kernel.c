@@ -1,4 +1,4 @@
-/* Trains the paper's network, one network at a time: forward, selection, backward, Adam. layers.py does the same.
+/* Trains the paper's network, one network at a time: forward pass, selection, backward pass, Adam. layers.py does the same.
  *
  * One array holds the inputs and activations: for each chunk of samples the rows [x, 1, h1, h2], of which every layer
  * multiplies a prefix. The inputs are filled in once and shared by all networks; a chunk fits in the L2 cache. If few

@@ -78,7 +78,7 @@ def make_folder(page: Path) -> None:
 
 
 def check_packages() -> str:
-    """Return the reason why no page can be created, or an empty string."""
+    """Return why no page can be created, or an empty string."""
     try:
         import closecall.report.html  # noqa: F401
         from closecall.report.charts import check_room

@@ -192,7 +192,7 @@ def _one_logit(form: Form, logits: Tensor, targets: Tensor, options: LossOptions
     chances = None
     if form.probabilities:
         valid = ((targets >= 0) & (targets <= 1)).all()
-        require(valid, "targets of binary cross-entropy must be in [0, 1]; for classes, pass logits (samples, classes)")
+        require(valid, "binary cross-entropy targets must lie in [0, 1]; for classes, pass logits (samples, classes)")
         chances, targets = targets.to(logits.dtype), (targets >= 0.5).to(torch.int64)
     found, positive = margins(logits, targets), targets > 0
     closeness = (loss(found.detach()) - threshold).abs()

@@ -70,8 +70,9 @@ def warn_of_one(aggregate: str, *counts: Count, depth: int = 3) -> None:
 def take_smallest(keys: Array, mass: Array, k: Array | float) -> Array:
     """Return weights that select the mass ``k`` with the smallest keys; tied examples share the remaining mass.
 
-    Keys are (problems, samples), masses (samples,) or (problems, samples), and ``k`` is a float or (problems,). Each
-    weight (problems, samples) lies between 0 and the example's mass; the weights of each problem sum to ``k``.
+    Keys have shape (problems, samples), masses have shape (samples,) or (problems, samples), and ``k`` is a float or an
+    array (problems,). Each weight (problems, samples) lies between 0 and the example's mass; the weights of each
+    problem sum to ``k``.
 
     Examples
     --------
@@ -83,7 +84,8 @@ def take_smallest(keys: Array, mass: Array, k: Array | float) -> Array:
     order = np.argsort(keys, axis=1, kind="stable")
     cumulative = np.cumsum(np.take_along_axis(mass, order, axis=1), axis=1)
     # The k-th rank is the first at which the cumulative mass reaches k. A sum of n masses is exact to about n eps and a
-    # fraction of it to one eps more (0.07 * 100 > 7); such a rounding error must not include the next example.
+    # fraction of it to one eps more (0.07 * 100 > 7); such a rounding error must not cause the next example to be
+    # included.
     almost = 1 - 4 * keys.shape[1] * np.finfo(float).eps
     place = np.minimum((cumulative < wanted * almost).sum(axis=1, keepdims=True), keys.shape[1] - 1)
     edge = np.take_along_axis(keys, np.take_along_axis(order, place, axis=1), axis=1)

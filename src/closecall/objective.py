@@ -109,8 +109,9 @@ def aggregate_value(
     The value of ``close`` is sum(s * l) + M * sum((c - s) * [m <= 0]) with weights s and masses c. This is the paper's
     close-k loss: an example outside the close set costs M if it is misclassified, and nothing otherwise.
 
-    Margins and masses are (samples,), and the problem's alpha is ignored. ``constant`` is M, at least the largest loss
-    that can occur for any of the parameters compared (0 by default). ``k`` is a mass that replaces the problem's k.
+    Margins and masses have shape (samples,), and the problem's alpha is ignored. ``constant`` is M, at least the
+    largest loss that can occur for any of the parameters compared (0 by default). ``k`` is a mass that replaces the
+    problem's k.
 
     Examples
     --------

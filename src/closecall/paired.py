@@ -55,7 +55,7 @@ class Gain:
         return self.count < (2 if self.unit == FOLDS else FEWEST)
 
     def needed(self, guard: float) -> float:
-        """Return the gain exceeded by chance as rarely as a normal variable exceeds ``guard`` standard deviations.
+        """Return the gain that chance exceeds as rarely as a normal variable exceeds ``guard`` standard deviations.
 
         Examples
         --------
@@ -159,11 +159,11 @@ def check_guard(guard: float | None, default: float) -> float:
 
 
 def in_balance(values: Array, codes: Array, weights: Array) -> tuple[Array, Array]:
-    """Return values (candidates, samples) for a mean over classes, and weights (samples,) with the same sum in each.
+    """Return values (candidates, samples) for a mean over classes, and weights (samples,) with equal class totals.
 
     ``values`` (candidates, samples), such as how often each prediction is right, are NaN in rows where they are
-    unknown; the classes ``codes`` and the weights are (samples,). The weighted mean is the mean over the classes.
-    Deviations are computed within each class, because the class sizes are known and not estimated.
+    unknown; the classes ``codes`` and the weights have shape (samples,). The weighted mean is the mean over the
+    classes. Deviations are computed within each class, because the class sizes are known and not estimated.
     """
     rows = np.flatnonzero(np.isfinite(values[0]) & (weights > 0))
     kinds, code = np.unique(codes[rows], return_inverse=True)
@@ -232,9 +232,9 @@ class Units:
 def units_of(equal: Array, groups: Any, pairs: Iterable[tuple[Array, Array]]) -> Units:
     """Return the units of the rows: groups, blocks of time, or distinct rows.
 
-    ``equal`` (samples,) contains codes that are the same for equal rows. ``groups`` is (samples,), (samples, 2) for
-    crossed groups, or None. Rows are divided into blocks of time if all training rows precede the test rows in every
-    pair. Any groups are then crossed with these blocks.
+    ``equal`` (samples,) contains codes that are the same for equal rows. ``groups`` is None or has shape (samples,), or
+    (samples, 2) for crossed groups. Rows are divided into blocks of time if all training rows precede the test rows in
+    every pair. Any groups are then crossed with these blocks.
 
     Examples
     --------
@@ -265,7 +265,7 @@ def apart(samples: int) -> Units:
 
 
 def paired(gains: Array, weights: Array, units: Units | None = None, spread: Array | None = None) -> Gain:
-    """Return the mean gain over the rows and its standard error over the units, by default the rows.
+    """Return the mean gain over the rows and its standard error over the units, which are the rows by default.
 
     ``gains`` (samples,) contains the mean gain of each row over its tests, or NaN if it was not tested, and ``spread``
     (samples,) contains the variance over these tests. Testing rows several times makes the gains more stable but does

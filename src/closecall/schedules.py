@@ -54,7 +54,7 @@ def between(start: float, end: float, over: int, under: int) -> float:
 
 
 def decay(k_star: float, n: float, steps: int) -> Schedule:
-    """Return the schedule of Algorithm 1: k = n in the first third, then a linear decay to k*, then constant k*.
+    """Return the schedule of Algorithm 1: k = n in the first third, then a linear decay to k*, then a constant k*.
 
     ``k_star`` is the final k, ``n`` the mass of all examples and ``steps`` the number E of steps, which is at least 1.
     :func:`between` states how k is rounded.

@@ -16,7 +16,7 @@ from closecall._names import Array
 #: Splits are 50/25/25. The validation part is used to choose hyperparameters, so it counts as training: 25 / 75.
 TEST_OVER_TRAIN = 1 / 3
 SIGNIFICANCE = 0.05
-#: The smallest gain of accuracy that counts as a gain.
+#: The smallest gain in accuracy that counts as a gain.
 POINTS = 0.02
 PairTest = Callable[[Array, Array], Array]
 

@@ -38,7 +38,7 @@ def test_formulas_are_text_in_csv_and_exact_in_json(run: Run, monkeypatch: pytes
     assert "the target is the column 'Class', chosen by its name" in run.err
     rows = run.predict("t.csv")
     assert {row["prediction"] for row in rows} == {"red, big", "green", "'=blue"}
-    assert "'height': 1 value treated as missing (unknown or of another type)" in run.err
+    assert "'height': 1 value treated as missing (unknown or of a different type)" in run.err
     monkeypatch.setattr("closecall.cli.models.CHUNK", 7)
     assert run.predict("t.csv") == rows
     assert run("predict", "m", "t.csv", "--json") == 0

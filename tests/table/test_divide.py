@@ -96,10 +96,10 @@ def test_dependent_rows_are_weaker_evidence(kind: str) -> None:
 def test_too_few_times_are_reported_with_advice(run: Run) -> None:
     rng = np.random.default_rng(0)
     rows = [f"{rng.standard_normal():.3f},{2000 + row % 8},{'ab'[row % 3 > 0]}" for row in range(160)]
-    words = "8 different times are too few for 10 splits by time; use --splits 4"
+    words = "8 distinct times are too few for 10 splits by time; use --splits 4"
     run.refused(words, "compare", written(rows, "x,year,class"), "--time", "year", *LINEAR, "--splits", 10)
     run.compare("t.csv", "--time", "year", *LINEAR)
-    with pytest.raises(DataError, match="1 different time are too few for 2 splits by time; add rows with other times"):
+    with pytest.raises(DataError, match="1 distinct time are too few for 2 splits by time; add rows with different"):
         Order("time", np.ones(40)).divisions(np.arange(40) % 2, 2, 0)
 
 

@@ -19,7 +19,7 @@ from closecall._signals import KEPT, RunError, going_on
 
 COMPLETE, FAILED, INCOMPLETE, BAD_REQUEST = 0, 1, _signals.INCOMPLETE, _signals.BAD_REQUEST
 UNEXPECTED = "unexpected error; please report it (CLOSECALL_TRACEBACK=1 shows where it occurred)"
-#: Errors that mean that the disk, a quota or a limit of the process is exhausted.
+#: Errors that mean that the disk or a quota is full, or that the process has reached a limit.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -225,7 +225,7 @@ class _Tally:
     def all_notes(self) -> list[str]:
         """Return notes on unexpected columns and values, and on rows used in training."""
         found = [
-            f"{name!r}: {counted(count, 'value')} treated as missing (unknown or of another type)"
+            f"{name!r}: {counted(count, 'value')} treated as missing (unknown or of a different type)"
             for name, count in sorted(self.strange.items())
         ]
         if self.learnt > 0.1:

@@ -26,7 +26,7 @@ def are_streamed(data: Sequence[str], requested: bool, cluster: str | None) -> b
     tables = [each for each in data if suffix_of(each) != ".parquet" and not expanded(each).is_dir()]
     if requested or len(data) > 1:
         if tables:
-            why = "passes need" if requested else "several files must be"
+            why = "passes need" if requested else "several tables must be"
             raise DataError(f"{tables[0]!r} is not a Parquet file; {why} Parquet files, or a folder of them")
         return True
     path = expanded(data[0])
@@ -84,7 +84,7 @@ def _source(
 
 @contextmanager
 def _progress(as_json: bool) -> Iterator[Callable[[Any], None]]:
-    """Yield a callback that shows progress: a line that changes on a terminal, otherwise a line or record per pass."""
+    """Yield a callback that shows progress: one updated line on a terminal, otherwise one line or record per pass."""
     began = monotonic()
     status = err.status("pass 1") if err.is_terminal and not as_json else None
 

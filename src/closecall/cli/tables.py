@@ -117,7 +117,7 @@ def check(
     target: Target = "",
     rows: Annotated[int, typer.Option(help="Use at most this many rows, sampled by class; 0 for all.", min=0)] = 50_000,
     top: Annotated[int, typer.Option(help="Number of rows of each kind to print.", min=1)] = 10,
-    output: Annotated[Path | None, typer.Option("--out", help="A CSV file for all rows to check.",
+    output: Annotated[Path | None, typer.Option("--out", help="Also write all rows to check to this CSV file.",
                                                 show_default=False)] = None,
     drop: Drop = None, keep: Keep = None, numeric: Numeric = None, nominal: Nominal = None,
     sep: Sep = "", encoding: Encoding = "", seed: Seed = 0,

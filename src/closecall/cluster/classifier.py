@@ -18,7 +18,7 @@ from ..objective import Problem
 from .fit import fit_passes, make_frame, select_by, total_mass
 from .passes import Frame, Passes, PassEvent, Source, Survey, is_collection, joined
 
-#: Up to this many entries of X, 128 MiB, a fit gathers the rows and fits them in memory.
+#: If X has at most this many entries (128 MiB), a fit gathers the rows and fits them in memory.
 MAX_GATHERED = 1 << 24
 
 

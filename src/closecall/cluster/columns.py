@@ -81,7 +81,7 @@ class Columns:
 
 def _fewest(draws: Array, sample: Array, features: int) -> tuple[Array, Array]:
     """Keep the rows with the smallest random numbers, up to the size of the sample."""
-    most = min(SAMPLE, (1 << 23) // max(features, 1))  # fewer rows of very wide tables: at most 64 MiB
+    most = min(SAMPLE, (1 << 23) // max(features, 1))  # fewer rows if the table is very wide: at most 64 MiB
     kept = np.argsort(draws, kind="stable")[:most]
     return draws[kept], sample[kept]
 

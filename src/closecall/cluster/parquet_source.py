@@ -225,7 +225,7 @@ class ParquetSource:
             self.pool = None
 
     def close(self) -> None:
-        """End the processes and remove temporary files; another pass starts new processes."""
+        """End the processes and remove temporary files; a later pass starts new processes."""
         self._end()
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)

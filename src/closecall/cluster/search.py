@@ -49,7 +49,7 @@ random_state
     cv : int or None
         The number of folds, five by default. Rows are assigned by hash, which keeps equal rows together.
     scoring : str or None
-        Accuracy. Scores other than accuracy are available only if the rows are gathered.
+        None means accuracy. Scores other than accuracy are available only if the rows are gathered.
     max_gathered, client, callback
         The same as in :class:`DaskAggregateLossClassifier`.
 

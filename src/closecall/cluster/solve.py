@@ -154,8 +154,8 @@ class Ended:
 class Task:
     """A problem on ``rows`` rows of mass ``total``: all rows, or all rows outside one fold.
 
-    The request contains the label, the loss and the fold. ``penalty`` is (coordinates,). At most ``room`` rows are
-    gathered. ``intercept`` states whether there is an intercept and whether it is penalised.
+    The request contains the label, the loss and the fold. ``penalty`` has shape (coordinates,). At most ``room`` rows
+    are gathered. ``intercept`` states whether there is an intercept and whether it is penalised.
     """
 
     request: Request
@@ -254,7 +254,7 @@ def average(rows: Any, penalty: Array, start: Array) -> Ended:
         scale = 1 / np.sqrt(np.maximum(np.diag(matrix), 1e-300))
         matrix = matrix * scale[:, None] * scale + 1e-13 * np.eye(len(c))
         step = -scale * np.linalg.solve(matrix, scale * gradient)
-        if -float(gradient @ step) <= 2e-13 * value:  # coefficients are exact to about the root of half of this
+        if -float(gradient @ step) <= 2e-13 * value:  # coefficients are exact to about the square root of half of this
             break
         c = c + step
     return end

@@ -109,7 +109,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> Array:
         """Return class labels (samples,).
 
-        Scores that differ by rounding errors only, which depend on the processor, count as equal; of several classes
+        Scores that differ only by rounding errors, which depend on the processor, count as equal; of several classes
         with the same score, the first is predicted.
         """
         X = self._checked(X)
@@ -231,7 +231,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _InMemory(LinearClassifier):
-    """The parameters that all classifiers of this package share, and what their ``fit`` methods share."""
+    """The parameters that all classifiers of this package share, and the common parts of their ``fit`` methods."""
 
     max_iter: int
     tol: float

@@ -41,12 +41,12 @@ class Diagnosis:
     """The result of :func:`diagnose`.
 
     ``imbalance`` is the share of the smallest class, and ``easy`` is the share of examples with almost no loss.
-    ``outliers`` is the share of the examples far on the wrong side in the sum of all absolute margins. ``ambiguity`` is
-    the error of close-k without the outliers, which measures the overlap near the boundary.
+    ``outliers`` is the share of the sum of all absolute margins that belongs to examples far on the wrong side.
+    ``ambiguity`` is the error of close-k without the outliers, which measures the overlap near the boundary.
 
     ``gain`` is the cross-validated accuracy of close-k with k = 0.1, or of the aggregate ``tried`` instead, minus the
-    accuracy of logistic regression; neither is tuned. ``standard_error`` is paired by examples, and ``likely_to_help``
-    states whether the gain exceeds 1.5 standard errors.
+    accuracy of logistic regression; neither is tuned. ``standard_error`` is computed over paired examples, and
+    ``likely_to_help`` states whether the gain exceeds 1.5 standard errors.
     """
 
     imbalance: Finding

@@ -26,7 +26,7 @@ from .joint import prepare_joint, solve_joint
 from .multiclass import JOINT, individual_losses, threshold_of
 from .training import Arranged, Training, arrange, column_sizes, orientation, row_blocks
 
-#: The rounding error of a score, as a share of the sum of its absolute terms: a thousand roundings of the solution.
+#: The rounding error of a score, as a share of the sum of its absolute terms: thousands of times that of a float64.
 ROUNDING = 1e-12
 #: How more than two classes are learnt; with two classes all three are the same.
 MULTICLASS = {
@@ -34,7 +34,7 @@ MULTICLASS = {
     "top_two": "one problem, margin = own score - best other score",
     "softmax": "one problem, cross-entropy of the softmax",
 }
-#: How close selections are solved.
+#: How an aggregate that selects examples is minimised.
 SOLVERS = {
     "path": "clipped losses along a path of cuts, from several starts",
     "algorithm1": "the paper's Algorithm 1: gradient steps while k falls",
@@ -105,7 +105,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Models:
-    """Linear models of several problems: coef is (problems, scores, features), other fields are (problems, scores)."""
+    """Linear models of several problems: coef (problems, scores, features) and other fields (problems, scores)."""
 
     coef: Array
     intercept: Array
@@ -313,9 +313,9 @@ def codes_of(scores: Array, rounding: Array | float = 0.0) -> Array:
 
 
 def rounding_of(X: Any, coef: Array, intercept: Array, scores: Array) -> Array:
-    """Return bounds on the rounding errors of scores (samples, scores), of shape (samples, 1).
+    """Return bounds (samples, 1) on the rounding errors of scores (samples, scores).
 
-    Only rows with nearly equal scores have a positive bound, and only these rows are multiplied again.
+    Only rows with nearly equal scores have a positive bound, and a second product is computed only for these rows.
 
     Examples
     --------

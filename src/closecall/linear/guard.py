@@ -95,7 +95,7 @@ def order(settings: Sequence[Setting], means: Array, masses: Array) -> Array:
     [1, 0]
     """
     alphas = np.array([setting.alpha for setting in settings])
-    # A mean of fold scores carries rounding; scores that differ by less are equal.
+    # The mean of fold scores has a rounding error; scores that differ by less count as equal.
     return np.lexsort((-alphas, -masses, -np.round(means, 12)))
 
 

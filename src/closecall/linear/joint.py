@@ -35,7 +35,7 @@ def prepare_joint(
             raise ValueError(
                 f"fold {fold} has no training rows of class number {missing[0]}; use stratified or fewer folds"
             )
-    # With labels of -1, the signed rows of the design are the rows themselves, and its negative margins the scores.
+    # With labels of -1, the signed rows of the design are the rows themselves, and its negative margins are the scores.
     return make_design(
         X, -np.ones(len(codes)), masses, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype
     )
@@ -141,7 +141,8 @@ class JointProblems:
         return np.stack(ends), np.array(steps)
 
     def _root(self, row: int, C: Array, budget: int, enough: float) -> tuple[Array, int]:
-        # Dividing by the root of the majoriser makes the problem round; L-BFGS copes with the runner-up's few kinks.
+        # Dividing by the root of the majoriser makes the problem well-conditioned; L-BFGS copes with the few kinks
+        # where the runner-up changes.
         scale = np.sqrt(2 * min(self.loss.curvature, 4.0) * self.design.spectrum + self.shrink[row, 0])
 
         def objective(flat: Array) -> tuple[float, Array]:

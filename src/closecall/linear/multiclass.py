@@ -159,7 +159,10 @@ class ClassScores(LossRows):
         return np.asarray(((weights[:, None] * self._by_class(view)).T @ self.rows).ravel())
 
     def bend(self, view: ClassView, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
-        """Return the sizes for damping and the curvature; ``held`` weights losses, and ``turned`` squared slopes."""
+        """Return the sizes for damping and the curvature.
+
+        The losses are weighted by ``held`` and the squared slopes by ``turned``.
+        """
         rank, apart, mixed = self.rows.shape[1], self.own - view.shares, held * view.pulls / view.temperature
         straight = held * view.bends + turned * view.pulls**2
         found = np.empty((self.classes, rank, self.classes, rank))

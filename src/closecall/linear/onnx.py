@@ -1,4 +1,4 @@
-"""ONNX converters for skl2onnx: the linear classifiers and the squashing scaler, in the precision of their input.
+"""Convert the linear classifiers and the squashing scaler to ONNX with skl2onnx, in the precision of their input.
 
 After one call to ``register()``, ``skl2onnx.to_onnx`` converts these models, alone or in a pipeline. As with
 scikit-learn's classifiers, the outputs are labels, together with probabilities if they are available and scores

@@ -278,7 +278,7 @@ class AggregateLossClassifierCV(_Search):
 class CloseKClassifierCV(_Search):
     """Linear classifier that uses cross-validation to choose between logistic regression and close-k.
 
-    :class:`AggregateLossClassifierCV` with ``aggregate="close_decay"``.
+    This is :class:`AggregateLossClassifierCV` with ``aggregate="close_decay"``.
 
     Parameters
     ----------

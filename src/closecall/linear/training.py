@@ -22,7 +22,7 @@ from ..aggregates import check_mass
 
 #: Features and weights must be below this, and positive weights above its inverse: the solver squares and sums them.
 LARGEST = 1e100
-#: A hash treats values below this share of their column's largest as zero: centring leaves such rounding errors.
+#: A hash treats values below this share of their column's largest value as zero: centring leaves such rounding errors.
 NEGLIGIBLE = 1e-12
 
 
@@ -117,7 +117,7 @@ def class_factors(class_weight: Any, classes: Array, codes: Array, mass: Array) 
 
 
 def row_hashes(X: Any, least: Array | None = None) -> Array:
-    """Return a 64-bit hash of every row (samples,), the same for dense and sparse data and for float32 and float64.
+    """Return a 64-bit hash of every row (samples,) that is the same for dense and sparse data, float32 and float64.
 
     Values are first rounded to float32, and values of a column up to ``least`` (features,) count as zero, because the
     last bits of a scaled table depend on the processor and must not affect the order.

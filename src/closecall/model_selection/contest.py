@@ -22,7 +22,7 @@ class Folding:
     seen: dict[tuple[int, int], tuple[float, Array]]
 
     def scores(self, members: int) -> Array:
-        """Return the scores in shape (members, folds)."""
+        """Return the scores, an array (members, folds)."""
         return np.array([[self.seen[member, fold][0] for fold in range(len(self.pairs))] for member in range(members)])
 
 

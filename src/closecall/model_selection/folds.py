@@ -28,7 +28,7 @@ def weighed_pairs(pairs: list[Pair], weights: Array) -> list[Pair]:
     """Return the pairs whose test rows have a positive total weight."""
     kept = [pair for pair in pairs if weights[pair[1]].sum() > 0]
     if pairs and not kept:
-        raise ValueError("no test row of cv has a positive weight; give another cv")
+        raise ValueError("no test row of cv has a positive weight; use a different cv")
     return kept
 
 
@@ -116,7 +116,7 @@ def _folds(cv: int | None, y: Array, groups: Any) -> int:
         raise ValueError(
             f"cv={cv} must be between 2 and {most}: class {rare!r} has {least} examples"
             + ("" if groups is None else f" and there are {len(np.unique(groups))} groups")
-            + "; use another cv, or cv=None to choose the number of folds"
+            + "; use a different cv, or cv=None to choose the number of folds"
         )
     return min(FOLDS, most) if cv is None else int(cv)
 
@@ -169,12 +169,12 @@ class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: igno
 
     @answers("predict_proba")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """Return the class probabilities of the chosen classifier in shape (samples, classes)."""
+        """Return the class probabilities (samples, classes) of the chosen classifier."""
         return self._classifier.predict_proba(X)
 
     @answers("predict_log_proba")  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Array:
-        """Return the logarithms of the class probabilities in shape (samples, classes)."""
+        """Return the logarithms of the class probabilities (samples, classes)."""
         return self._classifier.predict_log_proba(X)
 
     @property

@@ -108,8 +108,8 @@ class GuardedClassifierCV(Referee):
             The rows of a group stay on one side of every split, whatever the ``cv``, and the standard error is computed
             over groups. Groups are also passed to searches that split by groups. Two columns are crossed groups, such
             as users and items: every split tests new users with new items. Pass a column only if the model will be
-            applied to new groups of that kind; a model may use what it knows about groups that will occur again. If
-            every fold of ``cv`` is trained only on earlier rows, pass at most one column, with which the folds are
+            applied to new groups of that kind; a model may use what it has learnt about groups that will occur again.
+            If every fold of ``cv`` is trained only on earlier rows, pass at most one column, with which the folds are
             crossed. Without groups, such a ``cv`` tests predictions of the future of the same members.
         **params Passed to every ``fit``, or routed if metadata routing is enabled.
         """
@@ -216,7 +216,7 @@ class GuardedClassifierCV(Referee):
         return params
 
     def set_params(self, **params: Any) -> GuardedClassifierCV:
-        """Set parameters; the name of a challenger replaces it, and ``name__parameter`` sets one of its parameters."""
+        """Set parameters; ``name`` replaces that challenger, and ``name__parameter`` sets one of its parameters."""
         if "challengers" in params:
             self.challengers = params.pop("challengers")
         if not hasattr(self.challengers, "get_params"):
@@ -240,7 +240,7 @@ class GuardedClassifierCV(Referee):
 
     @answers("decision_function")  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Array:
-        """Return the scores of the chosen classifier in shape (samples,) or (samples, classes)."""
+        """Return the scores of the chosen classifier, with shape (samples,) or (samples, classes)."""
         return self._classifier.decision_function(X)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

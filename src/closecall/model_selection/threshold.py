@@ -19,7 +19,7 @@ from .folds import Referee, answers, check_input, equal_rows, fit_rows, fold_pai
 from .offsets import best_offsets, cut_points, moves, predicted, saved
 
 OBJECTIVES = ("accuracy", "balanced_accuracy")
-_OTHERS = 0.1  # share of predictions that may differ from the largest score: those of an SVC do at ties
+_OTHERS = 0.1  # share of predictions that may differ from the largest score, as those of an SVC do at ties
 _BLOCK = 1 << 22  # entries in a block of resampled weights (32 MB)
 
 
@@ -37,8 +37,7 @@ class ExactThresholdClassifier(Referee):
     ----------
     estimator : classifier with ``decision_function`` or ``predict_proba``
     objective : {"accuracy", "balanced_accuracy"} or array (classes, classes)
-        The score to maximise, or a matrix with the cost of predicting a class (column) for an example of another class
-        (row).
+        The score to maximise, or a matrix with the cost of each predicted class (column) for each true class (row).
     cv : int, splitter, iterable of (train, test) or None
         The folds for the cross-fitted scores, as in :class:`GuardedClassifierCV`.
     guard : float or None
@@ -206,7 +205,7 @@ class ExactThresholdClassifier(Referee):
         return found if single.mean > single.needed(STRICT) else single
 
     def _interval(self, scores: Array, costs: Array, weights: Array, offsets: Array, repeats: int) -> Array:
-        """Return the 95 % bootstrap interval of the optimum in shape (2,) or (2, classes).
+        """Return the 95 % bootstrap interval of the optimum, with shape (2,) or (2, classes).
 
         An example is resampled together with all its scores.
         """

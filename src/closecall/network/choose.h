@@ -1,4 +1,5 @@
-/* From scores to derivatives by the margins: losses, exact selection, masses. The search is that of the solver. */
+/* From scores to derivatives with respect to the margins: losses, exact selection, masses. The search is that of the
+ * solver. */
 enum { RANGE = 4 }; /* in addition to the kinds of the solver: the largest losses except the m largest */
 
 #define ONE_OF(mask, yes, no) ((Vec)(((mask) & (Ints)(yes)) | (~(mask) & (Ints)(no))))
@@ -51,8 +52,8 @@ ONCE void take(const float *keys, int64_t n, const double *masses, double total,
     }
 }
 
-/* `top`: one unit of mass that ends where the tied group of the k-th key ends. A group of less borrows from the keys
- * before it. */
+/* `top`: one unit of mass that ends where the tied group of the k-th key ends. A group with less mass borrows from the
+ * keys before it. */
 INLINE void take_top(const float *keys, int64_t n, const double *masses, double total, double k, float *room,
                      double *room_mass, double *hint, float *weights) {
     Cut_f32 cut = cut_f32(keys, masses, n, total, k, 0, room, room_mass, hint);
@@ -69,8 +70,8 @@ INLINE void take_top(const float *keys, int64_t n, const double *masses, double 
     if (end - 1 > 1e-9) take(keys, n, masses, total, end - 1, -1, 0, room, room_mass, none, weights);
 }
 
-/* Minus margins -> minus derivatives of the aggregate by the margins, in place. v and scratch have room for n
- * and 3 n floats in whole vectors. */
+/* Negated margins -> negated derivatives of the aggregate with respect to the margins, in place. v and scratch have
+ * room for n and 3 n floats in whole vectors. */
 ONCE void choose(float *v, int64_t n, int loss, int kind, double k, double m, double total, const float *factors,
                    const double *masses, float *scratch, double *room_mass, double *hint) {
     int64_t room_for = (n + LANES - 1) / LANES * LANES;

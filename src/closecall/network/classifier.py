@@ -35,7 +35,7 @@ class _NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array]:
         # Returns X as floats, y as class numbers, and masses. A class without mass does not count.
-        with np.errstate(over="ignore", invalid="ignore"):  # scikit-learn checks for NaN by a sum that may overflow
+        with np.errstate(over="ignore", invalid="ignore"):  # the sum that detects NaN may overflow
             X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         mass = np.ones(len(X)) if sample_weight is None else check_mass(sample_weight, len(X))
@@ -110,9 +110,9 @@ class ResidualMLPClassifier(_NetworkClassifier):
     """The paper's network: two hidden ReLU layers with skip connections, trained with any aggregate loss.
 
     It is trained by full-batch gradient descent (Adam) from a random start. Inputs are not scaled: put a
-    ``StandardScaler`` before it in a pipeline. With more than two classes, the margin is the score of the true class
-    minus the best other score. The scores of an aggregate loss are not calibrated: for probabilities, wrap the
-    classifier in scikit-learn's ``CalibratedClassifierCV``.
+    ``StandardScaler`` before the classifier in a pipeline. With more than two classes, the margin is the score of the
+    true class minus the best other score. The scores of an aggregate loss are not calibrated: for probabilities, wrap
+    the classifier in scikit-learn's ``CalibratedClassifierCV``.
 
     Parameters
     ----------
@@ -216,8 +216,8 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         If an int, the number of stratified folds.
     guard : float
     n_starts : int
-        Number of random starts for every setting, including those of ``average``: more starts than the others would be
-        an advantage. The winner is trained again from the same start.
+        Number of random starts for every setting, including those of ``average``, because more starts than the others
+        would be an advantage. The winner is trained again from the same start.
     loss, hidden, max_iter, learning_rate, penalize_intercept, device, random_state, callback
         The same as for :class:`ResidualMLPClassifier`.
 
@@ -271,7 +271,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         """Choose and train a network on X (samples, features), y (samples,) and masses ``sample_weight`` (samples,)."""
         X, codes, mass = self._check(X, y, sample_weight)
         if not isinstance(self.n_starts, Integral) or self.n_starts < 1:
-            raise ValueError(f"n_starts={self.n_starts!r} must be a whole number of at least 1")
+            raise ValueError(f"n_starts={self.n_starts!r} must be a whole number >= 1")
         draws = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_starts).tolist()
         folds = list(check_cv(self.cv, codes, classifier=True).split(X, codes))
         settings = self._problems(min(float(mass[train].sum()) for train, _ in folds))

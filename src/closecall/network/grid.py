@@ -76,7 +76,8 @@ def train_grid(
     ----------
     X : array (samples, features)
     y : array (samples,)
-        Labels in {-1, +1}; with ``classes``, integers 0..classes-1, and losses are functions of the top-two margin.
+        Labels in {-1, +1}; with ``classes``, integers 0..classes-1, in which case the losses are functions of the
+        top-two margin.
     problems : sequence of Problem
     seed : int or sequence of int
         Seed of the random start, which determines the result; a sequence contains one seed for each problem.
@@ -130,7 +131,7 @@ def train_grid(
 
 
 class KernelTrainer:
-    """A trainer that handles one network of a grid at a time, with the compiled kernel if possible, otherwise NumPy.
+    """A trainer that handles one network of a grid at a time, with the compiled kernel if possible, otherwise in NumPy.
 
     The trainer starts with one network for each random start.
     """

@@ -1,8 +1,8 @@
-/* Trains the paper's network, one network at a time: forward, selection, backward, Adam. layers.py does the same.
+/* Trains the paper's network, one network at a time: forward pass, selection, backward pass, Adam. layers.py does the same.
  *
  * One array holds the inputs and activations: for each chunk of samples the rows [x, 1, h1, h2], of which every layer
  * multiplies a prefix. The inputs are filled in once and shared by all networks; a chunk fits in the L2 cache. If few
- * examples have a gradient (late in a close-k run only k), their columns are gathered for the backward pass.
+ * examples have a gradient (late in a close-k run, only k), their columns are gathered for the backward pass.
  */
 #define PARTS_ALONE
 #include "../solvers/pull.c" /* exp, search, cut, keys_of: one selection for linear models and networks */
@@ -59,7 +59,8 @@ INLINE void forward(const Job *job, const float *weights) {
     }
 }
 
-/* Adds the contribution of `samples` columns of z to the gradient; `pulls` are derivatives by the scores. */
+/* Adds the contribution of `samples` columns of z to the gradient; `pulls` are derivatives with respect to the
+ * scores. */
 INLINE void backward(const Job *job, const float *weights, const float *z, const float *pulls, int64_t pull_width,
                      int64_t samples) {
     int64_t hidden = job->hidden, width = job->width;
@@ -77,7 +78,8 @@ INLINE void backward(const Job *job, const float *weights, const float *z, const
     }
 }
 
-/* Converts the derivative by the margin to derivatives by the scores (outputs, samples), for the example at `place`. */
+/* Converts the derivative with respect to the margin to derivatives with respect to the scores (outputs, samples), for
+ * the example at `place`. */
 INLINE void spread(const Job *job, int64_t place, float pull, float *to, int64_t step, const int32_t *second) {
     if (job->signs) {
         to[0] = -pull * job->signs[place];
@@ -178,7 +180,7 @@ INLINE void descend(const Job *job, const Network *net, int64_t number, float ra
     for (int part = 0; part < 3; part++) memcpy(from[part], rest[part], left);
 }
 
-/* The gradient of the aggregate by the weights, from `pulls`. */
+/* The gradient of the aggregate with respect to the weights, from `pulls`. */
 INLINE void slopes(const Job *job, const float *weights, const int32_t *second) {
     int64_t n = job->samples, height = seen_by(job, 2), width = job->width, busy = 0;
     int64_t number = offset(job, 2) + job->outputs * height;
@@ -198,7 +200,7 @@ INLINE void slopes(const Job *job, const float *weights, const int32_t *second) 
     }
 }
 
-/* Takes one network through `steps` steps; k, rates and corrections are (steps,). */
+/* Takes one network through `steps` steps; k, rates and corrections have shape (steps,). */
 EXPORT CLONES void network_walk(const Job *job, Network *net, int64_t steps, const double *k, const float *rates,
                                 const float *corrections) {
     int64_t n = job->samples, number = offset(job, 2) + job->outputs * seen_by(job, 2);

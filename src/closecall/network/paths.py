@@ -97,7 +97,7 @@ class Path:
     alpha: float
 
     def counts(self, total: float, steps: int, span: range) -> Array:
-        """Return k, as a mass, at each step of a span: an array (len(span),), for a run of ``steps`` steps."""
+        """Return an array (len(span),) of k, as a mass, at each step of a span in a run of ``steps`` steps."""
         k = min(self.k, total)
         if not get_aggregate(self.aggregate).decays:
             return np.full(len(span), k)

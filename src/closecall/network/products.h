@@ -1,8 +1,8 @@
-/* Small products of float32 matrices whose rows are (units, samples): samples run along the vectors.
+/* Small products of float32 matrices of shape (units, samples): samples run along the vectors.
  *
- * Two shapes suffice. `sums` adds multiples of rows: a layer forward, or derivatives handed back to a layer. `dots`
- * multiplies rows with rows and adds over the samples: gradients of the weights. Widths are multiples of LANES * 2.
- * tiles.h has them for one width of vectors.
+ * Two kinds suffice. `sums` adds multiples of rows, for the forward pass of a layer or for derivatives passed back to a
+ * layer. `dots` multiplies rows by rows and adds the products over the samples, for gradients of the weights. Widths
+ * are multiples of LANES * 2. tiles.h defines both for one width of vectors.
  */
 #if defined(_MSC_VER) && !defined(__clang__)
 #error "only GCC and Clang support these vectors; with other compilers the network uses NumPy"
@@ -44,7 +44,7 @@ INLINE Quad quad(Vec a, Vec b, Vec c, Vec d) {
     return __builtin_shufflevector(all, all, 0, 1, 2, 3) + __builtin_shufflevector(all, all, 4, 5, 6, 7);
 }
 
-EXPORT int32_t network_held = 16; /* floats of a vector at most: tests set it to 8, to compare */
+EXPORT int32_t network_held = 16; /* the most floats in a vector; tests set it to 8, to compare */
 
 #define HELD 8
 #define KIND ONCE

@@ -38,7 +38,7 @@ INLINE void JOIN(sums_tile, HELD)(const int R, const int V, const Terms *terms, 
     for (; s + V * HELD <= end; s += V * HELD)                                                                        \
     JOIN(sums_tile, HELD)(R, V, terms, parts, first, s, out, out_width, mode, gate, gate_width)
 
-/* out[r][s] for all rows and the first `samples` samples, a block of samples at a time that stays near. */
+/* out[r][s] for all rows and the first `samples` samples, one block of samples at a time, which stays in the cache. */
 KIND void JOIN(sums, HELD)(const Terms *terms, int parts, int64_t rows, int64_t samples, float *out, int64_t out_width,
                            int mode, const float *gate, int64_t gate_width) {
     int64_t height = 1, tiles = (rows + TALL - 1) / TALL;
@@ -90,7 +90,7 @@ INLINE void JOIN(dots_tile, HELD)(const int R, const int C, const float *deltas,
 /* grad (rows, columns) += deltas (rows, samples) z' (samples, columns), for the rows that fill whole vectors. */
 KIND void JOIN(dots, HELD)(const float *deltas, int64_t delta_width, int64_t rows, const float *z, int64_t width,
                            int64_t columns, int64_t samples, float *grad) {
-    int64_t block = NEAR / samples / 4 * 4; /* rows of z that stay near while all deltas pass */
+    int64_t block = NEAR / samples / 4 * 4; /* rows of z that stay in the cache while all deltas are used */
     block = block < 8 ? 8 : block;
     for (int64_t from = 0; from < columns; from += block) {
         int64_t end = from + block < columns ? from + block : columns;

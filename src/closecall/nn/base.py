@@ -106,7 +106,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
         return self.reduce(Batch(losses, mass, closeness, mask, divisor))
 
     def weights(self, losses: Tensor, **given: Any) -> Tensor:
-        """Return the weights that :meth:`forward` applies for the same arguments, in the shape of the losses."""
+        """Return the weights that :meth:`forward` applies for the same arguments, with the shape of the losses."""
         return self.weigh(Batch(losses, **given))
 
     #: ``(plan, select, rows) -> Chosen``, for reducers whose weights are not those of a core aggregate.

@@ -177,7 +177,7 @@ class CloseK(Reducer):
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _rank(self, batch: Batch, remember: bool) -> tuple[Tensor, Tensor]:
-        # The weights of a batch among the remembered keys, in the shape of the losses, and its expected divisor.
+        # The weights of a batch among the remembered keys, with the shape of the losses, and its expected divisor.
         assert self.memory is not None
         plan, layout, start = self.plan(), layout_of(batch.losses.shape, None), 0
         new, poison = self._keys(plan, batch, layout)

@@ -95,7 +95,7 @@ class GroupSelector(Selector):
         return torch.ones_like(keys) if self.mass is None else self.mass
 
     def cut(self, keys: Tensor, wanted: Tensor) -> Cut:
-        """Return the cut of the joint rows at the masses ``wanted`` (rows, 1), the same on every process."""
+        """Return the cut of the joint rows at the masses ``wanted`` (rows, 1), which is the same on every process."""
         bits = ordered_bits(keys)
         width = left = torch.iinfo(bits.dtype).bits
         mass = torch.ones_like(keys, dtype=wanted.dtype) if self.mass is None else self.mass.to(wanted.dtype)

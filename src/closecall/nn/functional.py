@@ -56,7 +56,7 @@ def reduce(plan: Plan, batch: Batch, weigher: Any = None) -> Outcome:
 
 
 def weigh(plan: Plan, batch: Batch, weigher: Any = None) -> Tensor:
-    """Return the weights that a plan gives to the losses of a batch, in the shape of the losses."""
+    """Return the weights that a plan gives to the losses of a batch, with the shape of the losses."""
     batch = check_batch(batch, allow_empty=plan.group is not None)
     found = None if weigher else weigh_quickly(plan, batch)
     if found is not None:
@@ -104,7 +104,8 @@ def aggregate(
         counts, the value is 0.
     dim : int or tuple of int, optional
         The dimensions along which examples are ranked; each position in the other dimensions has its own selection.
-        For example, ``dim=(1, 2)`` selects image by image from losses (images, height, width). The mean is over all.
+        For example, ``dim=(1, 2)`` selects image by image from losses (images, height, width). The mean is taken over
+        all of them.
     min_loss, min_kept : float; int, float or None
         For ``"atk"``: select the losses above ``min_loss``, but at least ``min_kept`` and at most ``k`` of them.
     temperature : float, optional
@@ -114,7 +115,8 @@ def aggregate(
         gradient (as GradScaler requires), or treat them as masked. An infinite loss that is not selected has no effect.
     reduction : {"mean", "sum", "none"}
         The mean is the sum divided by the total weight: k for ``close`` and ``atk``, n for ``average``, 1 for ``top``.
-        ``"none"`` returns the weighted losses in their shape; for a group, only those of this process, unscaled.
+        ``"none"`` returns the weighted losses with their shape unchanged; for a group, only those of this process,
+        unscaled.
     group : process group or "world", optional
         The processes whose joint batch is used for the selection (:mod:`closecall.nn.distributed`).
     remaining : tensor (2,), optional
@@ -140,7 +142,7 @@ def weights(
     mask: Tensor | None = None,
     **settings: Any,
 ) -> Tensor:
-    """Return the weights that :func:`aggregate` gives to the losses, in the same shape and without a gradient."""
+    """Return the weights that :func:`aggregate` gives to the losses, with the same shape and without a gradient."""
     plan = Plan(name, **{"reduction": "sum"} | settings)
     plan.check()
     return weigh(plan, Batch(losses, mass, closeness, mask))

@@ -1,4 +1,4 @@
-"""The general path, which uses tensor operations only: for compiled code, vmap, accelerators and several processes.
+"""The general path, which uses only tensor operations, for compiled code, vmap, accelerators and several processes.
 
 On an accelerator, the code never reads the values of a tensor, so nothing waits for the device. A NaN loss, which
 raises an error on the CPU, makes the value and the gradient NaN on an accelerator.
@@ -36,7 +36,8 @@ def _top(select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tens
     return torch.where(cut.tied >= 1.0, own, apart)
 
 
-#: The weights of each core aggregate: (selector, losses, closeness, k, m) -> (rows, samples); k and m are (rows, 1).
+#: The weights of each core aggregate: (selector, losses, closeness, k, m) -> (rows, samples). The shape of k
+#: and m is (rows, 1).
 WEIGH: dict[str, Weigh] = {
     "average": lambda select, losses, closeness, k, m: select.everything(losses),
     "maximal": lambda select, losses, closeness, k, m: select.take(-losses, torch.ones_like(k)),
@@ -55,7 +56,7 @@ class RankedRows(NamedTuple):
     losses: Tensor
     closeness: Tensor | None
     mass: Tensor | None
-    poison: Tensor | None  # a scalar: NaN if a loss that counts is NaN, to propagate it, else one
+    poison: Tensor | None  # a scalar that propagates NaN: NaN if a loss that counts is NaN, otherwise 1
     positives: Any  # as in Batch
 
 
@@ -108,7 +109,7 @@ def sums_of(found: Chosen, mass: Tensor | None, divisor: Tensor | None, group: G
         by = taken
     elif found.offset is None:
         by = (exact * divisor).sum()
-    else:  # weights that change with the losses: the gradient requires a constant mean divisor
+    else:  # weights that change with the losses: a correct gradient requires a constant mean divisor
         whole = torch.ones_like(exact) if mass is None else mass.to(exact.dtype)
         parts = torch.stack([(whole * divisor).sum(), whole.sum()])
         over, under = parts if group is None else join(parts, group.group)

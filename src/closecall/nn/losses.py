@@ -33,7 +33,7 @@ Weighted = tuple[Tensor, Tensor, Tensor | None]
 
 
 def squeezed(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return single logits in the shape of the targets, and logits with a class dimension unchanged."""
+    """Return single logits with the shape of the targets, and logits with a class dimension unchanged."""
     for dim in (-1, 1) if logits.ndim == targets.ndim + 1 > 1 else ():
         if logits.shape[dim] == 1 and logits.squeeze(dim).shape == targets.shape:
             return logits.squeeze(dim)
@@ -192,7 +192,7 @@ def _one_logit(form: Form, logits: Tensor, targets: Tensor, options: LossOptions
     chances = None
     if form.probabilities:
         valid = ((targets >= 0) & (targets <= 1)).all()
-        require(valid, "targets of binary cross-entropy must lie in [0, 1]; for classes pass logits (samples, classes)")
+        require(valid, "binary cross-entropy targets must lie in [0, 1]; for classes, pass logits (samples, classes)")
         chances, targets = targets.to(logits.dtype), (targets >= 0.5).to(torch.int64)
     found, positive = margins(logits, targets), targets > 0
     closeness = (loss(found.detach()) - threshold).abs()
@@ -239,7 +239,7 @@ def _as_weight(weight: Tensor | None, logits: Tensor, classes: int) -> Tensor | 
 def _signs(targets: Tensor) -> Tensor:
     zero, minus = targets == 0, targets == -1
     valid = (zero | minus | (targets == 1)).all() & ~(zero.any() & minus.any())
-    other = "for probabilities use the loss 'binary_cross_entropy', for classes pass logits (samples, classes)"
+    other = "for probabilities, use the loss 'binary_cross_entropy'; for classes, pass logits (samples, classes)"
     require(valid, f"binary targets must be 0 and 1, or -1 and +1; {other}")
     return torch.where(targets > 0, 1, -1)
 

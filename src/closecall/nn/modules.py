@@ -29,8 +29,8 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
     weight, pos_weight, label_smoothing, gamma, alpha, q
         The same as in :func:`closecall.nn.losses.logit_losses`. As in torch's cross-entropy, the mean is the sum of the
         losses divided by the sum of the weights of the selected targets, or by their number if they are class
-        probabilities. (If the weights of a smooth reducer change with the losses, the gradient requires dividing by the
-        mean weight of all targets instead.) Close calls depend only on the margin. To weight the examples in the
+        probabilities. (If the weights of a smooth reducer change with the losses, a correct gradient requires division
+        by the mean weight of all targets instead.) Close calls depend only on the margin. To weight the examples in the
         selection as well, pass ``mass`` to the call.
 
     Examples
@@ -75,7 +75,7 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
     ) -> Tensor:
         """Reduce logits (samples, ...) or (samples, classes, ...) and targets (samples, ...) to one number.
 
-        ``mass`` holds sample weights and ``mask`` marks the examples that count, both in the shape of the losses.
+        ``mass`` holds sample weights and ``mask`` marks the examples that count; both have the shape of the losses.
         ``positives`` is used by :class:`HardNegatives`; by default, it marks all targets except 0, the background.
         """
         logits, soft = arranged(self.loss, logits, targets)

@@ -82,7 +82,7 @@ def _check(
         known = get_aggregate(name)
         if "k" in known.takes:
             resolve_count(k, math.inf)
-        # Checked for a batch large enough for any count; a count next to a fraction may suit only some batches.
+        # Checked for a batch large enough for any count; a count combined with a fraction may suit only some batches.
         mixed = "m" in known.takes and isinstance(k, Integral) != isinstance(0 if m is None else m, Integral)
         known.counts(None if mixed else k, m, 2**60)
     lookup(dict.fromkeys(("raise", "propagate", "drop")), nonfinite, "nonfinite")

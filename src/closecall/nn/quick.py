@@ -74,12 +74,12 @@ def reduce_quickly(plan: Plan, batch: Batch) -> Outcome | None:
     if plan.reduction == "mean":
         by = taken if batch.divisor is None else float(np.vdot(weights, batch.divisor.detach().numpy().astype(float)))
         weights /= by if by > 0 else 1.0
-    flat = losses if losses.ndim == 1 else losses.reshape(-1)  # a view costs a node of the graph
+    flat = losses if losses.ndim == 1 else losses.reshape(-1)  # a view adds a node to the graph
     return Outcome(torch.dot(flat, torch.from_numpy(weights.reshape(-1))), taken, edges)
 
 
 def weigh_quickly(plan: Plan, batch: Batch) -> Tensor | None:
-    """Return the weights in the shape of the losses, or None if :func:`reduce_quickly` does not apply."""
+    """Return the weights with the shape of the losses, or None if :func:`reduce_quickly` does not apply."""
     found = _choose(plan, batch)
     return None if found is None else torch.from_numpy(found[0])
 
@@ -105,7 +105,7 @@ def mean_quickly(plan: Plan, batch: Batch) -> Outcome | None:
 
 
 def _choose(plan: Plan, batch: Batch) -> tuple[Array, float, Any, Tensor] | None:
-    # Weights in the shape of the losses, their sum, the edge of each row, and losses that are zero where masked.
+    # Weights with the shape of the losses, their sum, the edge of each row, and losses that are zero where masked.
     losses = batch.losses
     if plan.group is not None or plan.temperature is not None or not losses.is_cpu or torch.compiler.is_compiling():
         return None

@@ -124,7 +124,7 @@ class HardNegatives(Reducer):
         return self.reduce(Batch(losses, positives=positives, **given))
 
     def weights(self, losses: Tensor, *, positives: Tensor, **given: Any) -> Tensor:  # type: ignore[override]
-        """Return the weights that :meth:`forward` gives to the losses, in the shape of the losses."""
+        """Return the weights that :meth:`forward` gives to the losses, with the same shape."""
         return self.weigh(Batch(losses, positives=positives, **given))
 
     def weigher(self, plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
@@ -162,7 +162,7 @@ class Tilted(Reducer):
         self.t = t
 
     def weigher(self, plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
-        """Return the weights, the gradient of the tilted loss; ``closeness`` is ignored."""
+        """Return the weights, which are the gradient of the tilted loss; ``closeness`` is ignored."""
         return tilt(select, rows.losses, self.t)
 
 
@@ -175,8 +175,8 @@ class Spectrum(Reducer):
     Parameters
     ----------
     name : str
-        A name such as ``"human(0.4,0.3)"`` or ``"superquantile(0.9,0.1)"``, or that of an aggregate which was made by
-        :func:`closecall.aggregates.spectrum` and added to ``AGGREGATES``.
+        A name such as ``"human(0.4,0.3)"`` or ``"superquantile(0.9,0.1)"``, or the name of an aggregate that was made
+        by :func:`closecall.aggregates.spectrum` and added to ``AGGREGATES``.
 
     Examples
     --------

@@ -25,7 +25,7 @@ def decayed(end: Tensor, start: Tensor, remaining: Tensor) -> Tensor:
     product = gap.round().to(torch.int64) * over
     quotient = torch.div(product, under, rounding_mode="floor")
     twice_rest = 2 * (product - quotient * under)
-    up = (twice_rest > under) | ((twice_rest == under) & (quotient % 2 == 1))  # halves to even
+    up = (twice_rest > under) | ((twice_rest == under) & (quotient % 2 == 1))  # rounds halves to even
     whole = (start == start.floor()) & (end == end.floor())
     way = torch.where(whole, end + quotient + up, end + gap * over / under)
     return torch.where(over == under, start, torch.where(over == 0, end, way))
@@ -56,7 +56,7 @@ class CountSchedule:
     start : int, float or None
         The initial count; None means all examples for k and none for m.
     warmup, until : float
-        The fractions of the run at which the count begins to change and has its final value.
+        The fractions of the run at which the count begins to change and at which it reaches its final value.
     milestones : sequence of float, optional
         With ``shape="steps"``: the points of the run, as fractions, at which the count changes in equal steps.
 

@@ -41,8 +41,8 @@ def count_dtype(device: torch.device) -> torch.dtype:
 
 
 def _cut(keys: Tensor, mass: Tensor | None, wanted: Tensor, refuse: str) -> tuple[Tensor, Tensor, Tensor]:
-    # Keys and masses are (rows, samples), wanted is (rows, 1). On the CPU this function sees actual values even under
-    # torch.compile and vmap, so it checks them.
+    # Keys and masses have shape (rows, samples), and wanted has shape (rows, 1). On the CPU this function sees actual
+    # values even under torch.compile and vmap, so it checks them.
     if keys.device.type != "cpu":
         return cut_sorted(keys, mass, wanted)
     refuse_keys(keys.numpy(), refuse)

@@ -80,7 +80,8 @@ def _soft_range(select: Selector, losses: Tensor, k: Tensor, m: Tensor, temperat
     return Chosen(outer - inner, above - below, lambda losses: upper(losses) - lower(losses))
 
 
-#: Aggregates with a soft form, as functions of (selector, losses, closeness, k, m, temperature); k and m are (rows, 1).
+#: Aggregates with a soft form, as functions of (selector, losses, closeness, k, m, temperature); k and m have shape
+#: (rows, 1).
 SOFT: dict[str, Callable[..., Chosen]] = {
     "close": lambda select, losses, closeness, k, m, t: Chosen(soft_take(select, -closeness, k, t)[0]),
     "close_decay": lambda select, losses, closeness, k, m, t: Chosen(soft_take(select, -closeness, k, t)[0]),

@@ -1,4 +1,4 @@
-"""Charts of a comparison, and what all charts share (colours, plain data, tooltips, pictures); all work offline."""
+"""Charts of a comparison, and parts for all charts (colours, plain data, tooltips, pictures); all work offline."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def tips(**formats: str) -> list[Any]:
     ]
 
 
-#: Address space, in bytes, below which vl-convert ends the whole process; it reserves much and uses little.
+#: Address space, in bytes, below which vl-convert ends the whole process; it reserves much memory but uses little of
+#: it.
 ADDRESS_SPACE = 1 << 38
 
 

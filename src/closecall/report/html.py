@@ -20,7 +20,7 @@ from .text import visible
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart on a page: its identity, caption, picture (SVG, for readers without JavaScript) and specification."""
+    """A chart on a page: its identifier, caption, picture (SVG, for readers without JavaScript) and specification."""
 
     identity: str
     caption: str

@@ -23,7 +23,7 @@ from .sweep import NOT_FINITE, Progress, prepare, sweep
 
 @dataclass(frozen=True)
 class Solutions:
-    """The solutions of a batch of problems; the first axis of every array is the problem.
+    """The solutions of a batch of problems; the first axis of every array is that of the problems.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ def single_fits(size: float, masses: Array, shape: tuple[int, ...]) -> bool:
     """Return whether float32 can hold the weights, the squares of features up to ``size`` and sums of products."""
     positive = masses[masses > 0]
     heaviest, lightest = float(positive.max(initial=1)), float(positive.min(initial=1))
-    if max(size, heaviest, 1 / lightest) > 1e15:  # sums of squares leave float32's range
+    if max(size, heaviest, 1 / lightest) > 1e15:  # sums of squares are outside float32's range
         return False
     # The length of a centred and rotated row is at most 2 * sqrt(features) * size, and the constant column has size 1.
     longest = 4 * (shape[1] + 1) * max(size, 1.0) ** 2

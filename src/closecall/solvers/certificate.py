@@ -67,9 +67,9 @@ def judge(
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """Return the objective, the misclassified mass and the gap of each problem (problems,).
 
-    The masses are (folds, samples), coef is (problems, features), and all other arrays are (problems,). Gaps above
-    ``tol`` are refined. ``bounds`` are known lower bounds on the minima, and ``proven`` are known gaps (infinite if
-    unknown).
+    The masses have shape (folds, samples), coef has shape (problems, features), and all other arrays have shape
+    (problems,). Gaps above ``tol`` are refined. ``bounds`` are known lower bounds on the minima, and ``proven`` are
+    known gaps (infinite if unknown).
     """
     found = np.empty((3, len(problems)))
     bounds = np.zeros(len(problems)) if bounds is None else bounds
@@ -132,7 +132,7 @@ def counts(problem: Problem, total: float) -> tuple[float, float]:
 
 
 def lower_bounds(setting: Judged, loss: Loss, weights: Array, points: Array, slopes: Array, alpha: Array) -> Array:
-    """Return lower bounds (problems,), at least 0, from tangents with ``slopes`` at ``points`` (problems, samples).
+    """Return lower bounds (problems,) of at least 0 from tangents with ``slopes`` at ``points`` (problems, samples).
 
     A bound is ``sum heights - ||sum pull * y * x||^2 / (2 alpha)`` with a balanced pull. The heights and the pull are
     the values of the tangents at margin 0 and their negated slopes, both multiplied by the weights.

@@ -17,7 +17,7 @@ from .._names import Array
 from .design import Design
 from .kernels import Mass, pull_of
 
-#: The numbers of losses and pulls in C.
+#: The codes of losses and pulls in C.
 LOSSES = {"logistic": 0, "hinge": 1}
 KINDS = {"pull_all": 0, "pull_close": 1, "pull_largest": 2, "pull_top": 3}
 
@@ -99,8 +99,8 @@ class BoundPull:
     def pull(self, k: Array) -> int:
         """Turn the negated margins in ``values`` (rows, samples) into pulls, the weighted negated slopes, in place.
 
-        The masses k (rows,) are positive and do not exceed those of the folds. If few examples of a row pull and the
-        rows of the design are contiguous, C sums the gradient of this row. The pulls of all other rows move to the
+        The masses k (rows,) are positive and do not exceed those of the folds. If few examples of a row have a pull and
+        the rows of the design are contiguous, C sums the gradient of this row. The pulls of all other rows move to the
         front of the values. Return the number of these rows, whose indices are in ``left``.
         """
         self.k[:] = k

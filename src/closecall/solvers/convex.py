@@ -66,7 +66,7 @@ def _smooth(loss: str) -> bool:
 
 
 def _groups(design: Design, rows: Rows, cheap: list[str]) -> list[tuple[str, Array]]:
-    """Return groups of rows to solve together, for one loss and one fold, or several if call overhead dominates."""
+    """Return groups of rows to solve together: one loss and one fold, or several folds if call overhead dominates."""
     groups = []
     for loss in np.unique(rows.loss).tolist():
         same = np.flatnonzero(rows.loss == loss)
@@ -102,7 +102,7 @@ def second_order(design: Design, loss: str, masses: list[Mass], alpha: Array, st
     mass = masses[0].values
     if any(other is not masses[0] for other in masses):  # several folds
         mass = np.stack([each.values for each in masses])
-    elif design.signed.size <= LARGEST_DESIGN and not (mass > 0).all():  # above, a copy costs more than masses of zero
+    elif design.signed.size <= LARGEST_DESIGN and not (mass > 0).all():  # above, copies cost more than masses of 0
         rows, mass = rows[mass > 0], mass[mass > 0]
     penalty = alpha[:, None] * design.penalized
     return SECOND_ORDER[loss](rows, mass.astype(np.float64), penalty, start, limits)

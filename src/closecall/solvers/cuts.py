@@ -78,7 +78,7 @@ class Rounded:
         return pulls, points
 
     def bend(self, margins: Array, width: float) -> Array:
-        """Return the second derivative, at least 0."""
+        """Return the second derivative, which is at least 0."""
         near = min(1e-4, width / 4)
         bend = (self.loss.slope(margins + near) - self.loss.slope(margins - near)) / (2 * near)
         for kink, before, after in self.kinks:
@@ -110,7 +110,7 @@ def cut_of(problem: Problem, mass: Array) -> LossCut | None:
         return None
     if pull is pull_close:
         return LossCut(CLOSE, k, min(k, total - k), False)
-    if pull is pull_top and (mass == 1).all():  # with other masses its ties follow another rule
+    if pull is pull_top and (mass == 1).all():  # with other masses, its ties follow a different rule
         k, m = float(np.ceil(k - 1e-9)), float(np.ceil(k - 1e-9)) - 1
     elif pull is not pull_largest:
         return None

@@ -68,7 +68,7 @@ class Design:
         if not sparse.issparse(self.signed):
             return pull @ self.signed
         used = np.flatnonzero(pull.any(axis=0)) if len(pull) == 1 else np.arange(pull.shape[1])
-        if len(used) < 0.3 * pull.shape[1]:  # few examples pull: sum only over them
+        if len(used) < 0.3 * pull.shape[1]:  # few examples have a pull: sum only over them
             return np.asarray((self.signed[used].T @ pull[:, used].T).T)
         return np.asarray((self.across @ pull.T).T)
 

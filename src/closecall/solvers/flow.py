@@ -49,8 +49,9 @@ class Point:
 class Flow:
     """A close-k problem with a smooth loss on :class:`ManyRows`, or on remote rows with the same methods.
 
-    ``penalty`` is (coordinates,). ``metric`` (coordinates, coordinates) gives the mean squared change of the margins
-    when the coordinates change. ``gathers`` states whether the rows near the window may be gathered in one place.
+    ``penalty`` has shape (coordinates,). ``metric`` (coordinates, coordinates) gives the mean squared change of the
+    margins when the coordinates change. ``gathers`` states whether the rows near the window may be gathered in one
+    place.
     """
 
     rows: Any
@@ -77,7 +78,7 @@ class Flow:
                 return end
             enough = max(NARROWING * enough, 1e-3 * self.tol)  # the point itself may be too rough
             following = self.narrowed(point, max(point.ramp[1] * narrowing, last), enough)
-            if following is None and gentler == 2:  # twice the root of the narrowing was not gentle enough
+            if following is None and gentler == 2:  # even the fourth root of the narrowing was too much
                 return None
             narrowing, gentler = (narrowing, 0) if following else (float(np.sqrt(narrowing)), gentler + 1)
             point = following or point
@@ -133,7 +134,7 @@ class Flow:
             if not np.isfinite(here.residual) or here.residual <= enough:
                 return here if here.residual <= enough else None
             if best is not None and here.residual > 4.0 * best.residual and time > 1e-3:
-                time = 0.25 * min(1 / inverse, 12.0)  # the curvature hides longer times
+                time = 0.25 * min(1 / inverse, 12.0)  # with longer times, the curvature dominates
             else:
                 if best is not None:
                     time *= float(np.clip(1.5 * np.sqrt(best.residual / here.residual), 0.5, 30.0))

@@ -46,7 +46,7 @@ def make_mass(values: Array, dtype: type) -> Mass:
     return Mass(values.astype(dtype), unit, zero if unit and zero.any() else None, float(values.sum()))
 
 
-# --- activations: minus margins -> (closeness key, raw), and raw -> minus slope. Buffers may be overwritten.
+# --- activations: negated margins -> (closeness key, raw), and raw -> negated slope. Buffers may be overwritten.
 
 Finish = Callable[[Array], Array]
 Key = Callable[[Array], tuple[Array, Array]]
@@ -206,7 +206,7 @@ def weigh(aggregate: str, losses: Array, threshold: float, k: Array, m: Array, m
     return _plain_weights(get_aggregate(aggregate), losses, threshold, k, m, mass)
 
 
-# --- kinds: (design, loss, minus margins, k, m, mass) -> gradient (problems, coordinates)
+# --- kinds: (design, loss, negated margins, k, m, mass) -> gradient (problems, coordinates)
 
 Pull = Callable[[Design, str, Array, Array, Array, Mass], Array]
 

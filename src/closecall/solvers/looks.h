@@ -19,14 +19,14 @@ typedef struct {
     int64_t rows, size;            /* rows are a multiple of LANES */
     int64_t loss, kind;            /* kind: the losses that a cut keeps, CLOSE to T, ABOVE minus the cut, or ALL */
     double threshold, ramp, kink;  /* T, the width of a ramp as a share of the cut or of T, and that of a rounded kink */
-    double *room;                  /* `room_of` numbers, zero at first; between two calls it keeps the minus margins */
+    double *room;                  /* `room_of` numbers, zero at first; between two calls it keeps the negated margins */
 } Rows;
 
 typedef struct {
     const Rows *on;
     int64_t looks;   /* evaluations so far */
     int64_t padded;  /* the size, rounded up to a multiple of four */
-    double *v, *dv, *first, *second, *size_of;    /* (rows,): minus margins, their change, and derivatives */
+    double *v, *dv, *first, *second, *size_of;    /* (rows,): negated margins, their change, and derivatives */
     double *packed;                               /* (padded + 2, BLOCK) */
     double *matrix, *factor;                      /* (padded, padded): lower triangle, and the transposed factor */
     double *gradient, *before, *diagonal, *step;  /* (size,) */
@@ -94,8 +94,8 @@ INLINE double dot(const double *a, const double *b, int64_t rows) {
     return total(&sum);
 }
 
-/* Compute the charges of some rows at their minus margins, their shares, and their first and second derivatives. The charge
- * is the integral of the share: a rising ramp at the low edge minus another at the high edge. */
+/* Compute the charges of some rows at their negated margins, their shares, and their first and second derivatives. The
+ * charge is the integral of the share: a rising ramp at the low edge minus another at the high edge. */
 INLINE void charge_rows(
     int loss, double kink, Window window, int64_t count, const double *restrict x, const double *restrict mass,
     double *restrict charge, double *restrict share, double *restrict first, double *restrict second,

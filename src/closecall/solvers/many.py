@@ -117,7 +117,7 @@ def start(
     width, losses = WIDEST, rows.losses(c)
     place = place_of(rows.threshold, losses, sample.mass, flow.k, width)
     while place is not None and np.exp(-place) > (1 - width / 4) * rows.threshold and width > 1e-3:
-        width *= NARROWING  # so few are selected that a ramp this wide has no inside
+        width *= NARROWING  # so few are selected that nothing lies inside a ramp this wide
         place = place_of(rows.threshold, losses, sample.mass, flow.k, width)
     if place is None:
         return None

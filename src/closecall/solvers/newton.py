@@ -3,7 +3,7 @@
 If a Hessian is cheap, a dozen Newton steps replace hundreds of gradient steps, however small alpha is. The average
 hinge has no Hessian, but minimising it is a quadratic program, for which an interior-point method uses the same
 weighted Gram matrices and computes the duality gap. All problems with the same loss and fold advance together, so
-arrays are (problems, samples) or (problems, coordinates). Margins are updated rather than recomputed.
+arrays have shape (problems, samples) or (problems, coordinates). Margins are updated rather than recomputed.
 """
 
 from __future__ import annotations
@@ -107,9 +107,9 @@ def _solve(matrices: Array, diagonal: Array, right: Array) -> Array:
 def newton_logistic(rows: Array, mass: Array, penalty: Array, start: Array, limits: Limits) -> Found:
     """Minimise average logistic problems by Newton steps with a line search on the margins.
 
-    ``rows`` (samples, coordinates) are ``-y * z``, as in a design. ``mass`` is (samples,), or (problems, samples) if
-    problems of several folds advance together. ``penalty`` is alpha for penalised coordinates and 0 for others. Both
-    ``penalty`` and ``start`` are (problems, coordinates).
+    ``rows`` (samples, coordinates) are ``-y * z``, as in a design. ``mass`` has shape (samples,), or (problems,
+    samples) if problems of several folds advance together. ``penalty`` is alpha for penalised coordinates and 0 for
+    others. Both ``penalty`` and ``start`` have shape (problems, coordinates).
     """
     book, C, kind = Book(start, limits, mass.ndim > 1), start, rows.dtype
     # Negated margins and all other arrays of their length have the type of the rows. Equal starts share one row.
@@ -156,7 +156,7 @@ class _Hessians:
     def step(self, bend: Array, least: Array, penalty: Array, gradient: Array, allowed: Array) -> tuple[Array, Array]:
         """Return steps (problems, coordinates) and the slopes of the objectives along them (problems,).
 
-        The curvatures ``bend`` are (problems, samples), or (1, samples) if all problems share them. ``allowed``
+        The curvatures ``bend`` have shape (problems, samples), or (1, samples) if all problems share them. ``allowed``
         (problems,) is the gap that is allowed in the certificate.
         """
         if self.matrices.size:

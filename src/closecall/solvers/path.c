@@ -78,7 +78,7 @@ static int refresh(Task *task, double *damping) {
 }
 
 /* Record how a step of length t along `step` changed the gradient; return 0 if the factor can no longer be corrected,
- * because the memory is full or the step curved by less than a hundredth of the prediction. */
+ * because the memory is full or the curvature along the step is less than a hundredth of the prediction. */
 static int remember(Task *task, double t, double fall) {
     const int64_t d = task->on->size;
     if (task->known == MEMORY) return 0;
@@ -135,7 +135,7 @@ static Sums descend(Task *task, double *c, double cut, double tol, int64_t steps
         Sums trial = sums;
         int falls = 0;
         for (;; shortened++, t *= loose ? 0.25 : 0.5) {
-            Sums there = look(task, cut, t); /* the first trial is usually accepted, and its derivatives serve the next step */
+            Sums there = look(task, cut, t); /* the first trial is usually accepted, and the next step uses its derivatives */
             trial.value = there.value + penalised(task, c, t), trial.inside = there.inside, trial.errors = there.errors;
             falls = trial.value <= sums.value + 1e-4 * t * fall;
             if (falls || !fresh || shortened == 39) break;
@@ -160,8 +160,8 @@ static Sums descend(Task *task, double *c, double cut, double tol, int64_t steps
     return sums;
 }
 
-/* Compute for each row the growth of its share with the cut, times its mass, into `size_of`, and times its slope into
- * `first`; and the growth of its share with its minus margin, times its mass, into `second`. */
+/* For each row, compute the growth of its share with the cut, times its mass (`size_of`), and also times its slope
+ * (`first`); and the growth of its share with its negated margin, times its mass (`second`). */
 INLINE void edges_as(int loss, Window window, Task *task) {
     const double half = window.width / 2, steep = 1 / window.width, falls = window.kind == CLOSE ? steep : 0.0;
     const double *mass = task->on->mass, *v = task->v;
@@ -178,7 +178,7 @@ INLINE void edges_as(int loss, Window window, Task *task) {
     }
 }
 
-enum { RESULTS = 5 }; /* a state is (RESULTS,), coordinates (size,), and a factor with its corrections */
+enum { RESULTS = 5 }; /* a state holds results (RESULTS,), coordinates (size,), and a factor with its corrections */
 
 static int64_t padded_to_four(int64_t size) { return (size + 3) / 4 * 4; }
 
@@ -216,9 +216,9 @@ EXPORT int64_t settle(const Rows *on, double cut, double tol, int64_t steps, int
     return task.factored ? task.known : -1;
 }
 
-/* Return the derivative of the mass inside with respect to the cut while the minimum of a state follows, and write that of
- * the minimum to `drift`. The factor is that of the last step of the stage. `moved` is not zero if the last stage in this
- * room ended elsewhere. */
+/* Return the derivative of the mass inside with respect to the cut, where the minimum of a state moves with the cut, and
+ * write the derivative of the minimum to `drift`. The factor is that of the last step of the stage. `moved` is not zero
+ * if the last stage in this memory ended elsewhere. */
 EXPORT CLONES double slope(const Rows *on, double cut, int64_t known, int64_t moved, double *state, double *drift) {
     Task task = task_of(on, state, known);
     if (moved) margins(&task, state + RESULTS, task.v);

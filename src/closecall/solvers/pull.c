@@ -1,4 +1,5 @@
-/* From minus margins to the pull of each example, one problem at a time and in place: the compiled twin of kernels.py.
+/* From negated margins to the pull of each example, one problem at a time and in place: the compiled counterpart of
+ * kernels.py.
  *
  * Selection is exact. A row remembers where its k-th key was at the last step. Counting passes narrow a bracket around it
  * until few keys are inside, and only these are searched. If the k-th key is not among them, the bracket is widened, and

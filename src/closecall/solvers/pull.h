@@ -26,7 +26,7 @@ typedef struct {
     int32_t *places;               /* n */
 } NAME(Scratch);
 
-/* Compute the pulls of a row's chosen examples only from those that the hint allows. Returns their number, or -1 if the
+/* Compute the pulls of a row's chosen examples only from those that the hint allows. Return their number, or -1 if the
  * hint does not hold; places and pulls are in the scratch. */
 INLINE int64_t NAME(near)(const REAL *v, int64_t n, int loss, int kind, double k, const REAL *factor,
                           const double *mass, NAME(Scratch) s, double *hint) {
@@ -131,11 +131,11 @@ INLINE void NAME(sum)(const REAL *design, int64_t rank, const REAL *pulls, const
         for (int64_t j = 0; j < rank; j++) gradient[j] += pulls[i] * design[places[i] * rank + j];
 }
 
-/* Turn minus margins (rows x n) into gradients. Row i trains on fold folds[i]. For each fold, totals has its mass;
- * factors has NULL (all ones) or n masses as REAL; masses has NULL (zeros and ones) or n as double. scratch: 4 n REAL;
- * room_mass: 2 n doubles if any masses are given; hints: rows x 3. If at most an eighth of the examples pull, and the
- * design (n x rank) is given, the gradient of the row is summed here. The pulls of the other rows are left to a product:
- * they move to the front of values, and `left` has their rows. Returns the number of these rows. */
+/* Turn negated margins (rows x n) into gradients. Row i trains on fold folds[i]. For each fold, totals holds its mass;
+ * factors holds NULL (all ones) or n masses as REAL; masses holds NULL (zeros and ones) or n masses as double. scratch:
+ * 4 n REAL; room_mass: 2 n doubles if any masses are given; hints: rows x 3. If at most an eighth of the examples have
+ * a pull, and the design (n x rank) is given, the gradient of the row is summed here. The pulls of the other rows are
+ * left to a product: they move to the front of values, and `left` holds their rows. Return the number of these rows. */
 EXPORT CLONES int64_t NAME(pull)(REAL *values, int64_t rows, int64_t n, const int32_t *losses, const int32_t *kinds,
                                  const int32_t *folds, const double *k, const double *totals,
                                  const REAL *const *factors, const double *const *masses, REAL *scratch,

@@ -1,8 +1,9 @@
-"""The reference solver, which specifies the batched solver: slow, simple, and in float64 for one problem at a time.
+"""The reference solver, which specifies the batched solver; it is slow and simple, and solves one problem at a time.
 
-The code follows the definitions. The aggregate's weights are found by sorting (:mod:`closecall.aggregates`), and k by
-Algorithm 1 (:mod:`closecall.schedules`). The convex average is minimised by SciPy's L-BFGS-B, and every other problem
-by the majorising steps of :mod:`closecall.solvers.steps`. Nothing is shared, batched, rotated or approximated.
+The code follows the definitions and computes in float64. The aggregate's weights are found by sorting
+(:mod:`closecall.aggregates`), and k by Algorithm 1 (:mod:`closecall.schedules`). The convex average is minimised by
+SciPy's L-BFGS-B, and every other problem by the majorising steps of :mod:`closecall.solvers.steps`. Nothing is shared,
+batched, rotated or approximated.
 """
 
 from __future__ import annotations

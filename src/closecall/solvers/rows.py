@@ -26,7 +26,7 @@ def in_cache(rows: int, width: int) -> list[slice]:
 
 @dataclass(frozen=True)
 class Standard:
-    """The coordinates of standardised columns, with the intercept last; mean and scale are (features,)."""
+    """The coordinates of standardised columns, with the intercept last; mean and scale have shape (features,)."""
 
     mean: Array
     scale: Array
@@ -164,7 +164,10 @@ class LossRows(ABC):
 
     @abstractmethod
     def bend(self, view: Any, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
-        """Return the sizes for damping and the curvature; ``held`` weights losses, and ``turned`` squared slopes."""
+        """Return the sizes for damping and the curvature.
+
+        The losses are weighted by ``held`` and the squared slopes by ``turned``.
+        """
 
     @abstractmethod
     def tangents(self, view: Any, weights: Array, penalty: Array) -> float:

@@ -55,8 +55,8 @@ INLINE double NAME(key_at)(double x) {
     return x < FAR ? 2 / (1 + exp(-fmax(x, 0))) : 0.5 + 1.5 * exp(x - FAR);
 }
 
-/* The range of minus margins whose keys can be at most `high` (on the scale above for a close logistic problem). It is
- * slightly too wide: keys and bounds are rounded, and no key outside it may be rounded to `high` or less. */
+/* The range of negated margins whose keys can be at most `high` (on the scale above for a close logistic problem). It
+ * is slightly too wide: keys and bounds are rounded, and no key outside it may be rounded to `high` or less. */
 INLINE void NAME(reach)(double high, int loss, int kind, REAL *from, REAL *to) {
     if (kind != CLOSE || loss != LOGISTIC) high = (double)(REAL)high; /* keys are REAL */
     double low = kind == KEYS || high >= 1 ? -INFINITY : -high, top = high;
@@ -69,8 +69,8 @@ INLINE void NAME(reach)(double high, int loss, int kind, REAL *from, REAL *to) {
     *from = (REAL)low, *to = (REAL)top;
 }
 
-/* Narrow the bracket of the k-th key while many keys are inside: counting is cheaper than searching. `values` are minus
- * margins, or the keys themselves (KEYS). Returns whether the k-th key is inside. */
+/* Narrow the bracket of the k-th key while many keys are inside: counting is cheaper than searching. `values` are
+ * negated margins, or the keys themselves (KEYS). Return whether the k-th key is inside. */
 INLINE int NAME(narrow)(const REAL *values, int64_t n, int loss, int kind, double k, int64_t enough, double *low,
                         double *high) {
     double a = *low, b = *high;
@@ -101,7 +101,7 @@ INLINE int NAME(narrow)(const REAL *values, int64_t n, int loss, int kind, doubl
     return 1;
 }
 
-/* Count the keys below `low` and search those up to `high`. Returns whether the mass reaches k there. */
+/* Count the keys below `low` and search those up to `high`. Return whether the mass reaches k there. */
 INLINE int NAME(between)(const REAL *keys, const double *mass, int64_t n, double k, int64_t enough, double *from,
                          double *to, REAL *room, double *room_mass, int64_t *number, NAME(Cut) *cut) {
     if (!mass && !NAME(narrow)(keys, n, 0, KEYS, k, enough, from, to)) return 0;
@@ -160,7 +160,7 @@ INLINE NAME(Cut) NAME(cut)(const REAL *keys, const double *mass, int64_t n, doub
         found = NAME(between)(keys, mass, n, target, n / 64 + 8, &low, &high, room, room_mass, &inside, &cut);
         width = (powers ? NAME(scale_of)(high) - NAME(scale_of)(low) : high - low) / 2;
     }
-    if (!found && n >= 2048) { /* search where a sample expects it, within three standard deviations */
+    if (!found && n >= 2048) { /* search where a sample predicts it, within three standard deviations */
         int64_t size = 512, step = n / size;
         double share = target / total, slip = 3 * sqrt(share * (1 - share) / (double)size);
         for (int64_t i = 0; i < size; i++) room[i] = keys[i * step];
@@ -179,7 +179,8 @@ INLINE NAME(Cut) NAME(cut)(const REAL *keys, const double *mass, int64_t n, doub
     return cut;
 }
 
-/* Compute the keys that rank the examples, smallest first, and overwrite the minus margins with minus the slopes. */
+/* Compute the keys that rank the examples, smallest first, and overwrite the negated margins with the negated
+ * slopes. */
 INLINE void NAME(keys_of)(REAL *v, REAL *keys, int64_t n, int loss, int kind) {
     if (kind == CLOSE && loss == LOGISTIC) {
         for (int64_t i = 0; i < n; i++) {

@@ -85,8 +85,8 @@ class Spot:
 class Walk:
     """The stages of one problem on ``rows``, such as :class:`closecall.solvers.rows.Margins`.
 
-    ``penalty`` is (coordinates,), ``stage`` is the maximum number of steps in a stage, ``tol`` is its tolerance, and
-    ``kind`` is a constant of :mod:`closecall.solvers.cuts`.
+    ``penalty`` has shape (coordinates,), ``stage`` is the maximum number of steps in a stage, ``tol`` is its tolerance,
+    and ``kind`` is a constant of :mod:`closecall.solvers.cuts`.
     """
 
     rows: Any
@@ -97,7 +97,7 @@ class Walk:
     kink: float = KINK
     kind: int = CLOSE
     highest: float = field(default=np.inf, init=False)  # the highest edge above which losses are selected
-    steps: int = field(default=100_000, init=False)  # that are left
+    steps: int = field(default=100_000, init=False)  # the number of steps left
     looks: int = field(default=0, init=False)
 
     def window(self, cut: float) -> LossWindow:

@@ -76,7 +76,7 @@ class Rows:
 
 
 def share_of_gram(k: Array, rank: int, total: Array | float) -> Array:
-    """Return kappa, the share of the Gram matrix that is due to k examples, at most 1.
+    """Return kappa, the share of the Gram matrix that is due to k examples, which is at most 1.
 
     Examples
     --------
@@ -153,7 +153,7 @@ class Descent:
     """The active rows as parallel arrays, with the histories of their windows.
 
     NumPy evaluates ``block_rows`` rows at a time; the compiled kernel evaluates ``wide_rows`` rows at a time. ``start``
-    is (rows, coordinates).
+    has shape (rows, coordinates).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Find rows to check (doubtful labels, extreme cells, near-duplicates with other labels) and give hints on columns.
+"""Find rows to check (doubtful labels, extreme cells, near-duplicates with different labels) and give hints on columns.
 
 A label is doubtful if it is contradicted by a model that was not trained on its row: close-k on squashed columns or a
 forest, whichever is more accurate. Rows are ordered by the probability of their label, as in cleanlab. On 20 PMLB
@@ -60,7 +60,7 @@ def check_rows(X: Any, y: Any, *, random_state: int = 0) -> Any:
     -------
     frame
         ``kind`` is ``label`` if a model that was not trained on the row contradicts its label, ``cell`` if a number is
-        extreme, and ``twin`` if the same row occurs with another label. ``row`` is counted from 0, ``said`` is the
+        extreme, and ``twin`` if the same row occurs with a different label. ``row`` is counted from 0, ``said`` is the
         label according to the model or the twin, and ``score`` is its probability or a number of robust deviations. The
         other columns are ``label``, ``by`` and ``detail``.
 
@@ -204,7 +204,7 @@ def _twins(X: Array, codes: Array, classes: Array) -> list[tuple[Any, ...]]:
     found = []
     for row in rare[np.argsort(mine[rare] / total[rare], kind="stable")].tolist():
         share = 1 - mine[row] / total[row]
-        words = f"{int(total[row] - mine[row])} of {int(total[row])} rows like this one have another label"
+        words = f"{int(total[row] - mine[row])} of {int(total[row])} rows like this one have a different label"
         found.append(("twin", row, classes[codes[row]], classes[most[row]], float(share), "the same row", words))
     return found
 

@@ -210,7 +210,7 @@ def against(results: Sequence[Result], reference: Result) -> dict[str, Differenc
 def judge(
     found: dict[str, Result], plain: tuple[str, str, str], metric: Metric, largest: str, learns: bool = False
 ) -> tuple[str, str, str, str, str, tuple[Difference, ...]]:
-    """Return the verdict, the method to use, the verdict and the reason in words, the linear verdict, and the gains.
+    """Return the verdict, the method to use, the verdict in words, the reason, the linear verdict, and the gains.
 
     ``learns`` states whether some contender is known to be better than always predicting the largest class, even if its
     gains on the splits are not significant.

@@ -33,14 +33,15 @@ from .tuning import CS, NEIGHBOURS, ROUNDS, TRIED, Boosting, Grid, How, SplitDat
 
 CLOSE_K = "close_k"
 LOGISTIC = "logistic_regression"
-#: LogisticRegression on columns that are scaled by mean and standard deviation.
+#: LogisticRegression on columns that are scaled by their mean and standard deviation.
 UNSQUASHED = "plain_logistic_regression"
 EXACT_THRESHOLD = "exact_threshold"
 MAJORITY = "majority"
 LOGISTIC_GRID = Grid(LogisticRegression, {"C": CS}, {"max_iter": 1000}, "C={C:g}")
 #: Contenders that take part by default.
 USUAL = (CLOSE_K, LOGISTIC, UNSQUASHED, EXACT_THRESHOLD, "random_forest", "gradient_boosting")
-#: The plain model that close-k is compared with, by loss: name, verdict and description. Other losses use logistic.
+#: The plain model that close-k is compared with, by loss: name, verdict and description. Other losses use that of
+#: logistic.
 PLAIN = {
     "logistic": (LOGISTIC, "logistic", "plain logistic regression"),
     "hinge": ("linear_svc", "svm", "a plain linear SVM"),

@@ -83,7 +83,7 @@ def mistakes(comparison: Conclusion) -> list[tuple[str, tuple[str, ...], list[tu
 
 
 def sentence(text: str) -> str:
-    """Return a text with a capital letter and a full stop."""
+    """Return a text that begins with a capital letter and ends with a full stop."""
     return f"{text[:1].upper()}{text[1:]}."
 
 

@@ -18,7 +18,7 @@ from closecall.table.read.dataset import DataError
 from closecall.table.read.sheet import Sheet
 from closecall.table.splits import stratified
 
-#: The share of the rows, the oldest, that precede every test part of the splits by time.
+#: The share of the rows that precede every test part of the splits by time: the oldest rows.
 HISTORY = 0.5
 #: Number of splits by time within the training rows of a search.
 INNER = 4
@@ -119,8 +119,8 @@ class Order:
         starts = _starts(self.values[order])
         edges = [edge for edge in _edges(starts, len(order), splits) if (starts < edge).any()]
         if len(edges) <= splits:
-            times = counted(len(starts) + 1, "different time")
-            advice = f"use --splits {len(edges) - 1}" if len(edges) > 2 else "add rows with other times"
+            times = counted(len(starts) + 1, "distinct time")
+            advice = f"use --splits {len(edges) - 1}" if len(edges) > 2 else "add rows with different times"
             raise DataError(f"--time: {len(order)} rows with {times} are too few for {splits} splits by time; {advice}")
         known, found = len(np.unique(codes)), list[Parts]()
         for first, last in pairwise(edges):

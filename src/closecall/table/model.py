@@ -40,7 +40,7 @@ REMEMBERED = 2000
 class TableModel:
     """A fitted model for tables: how to read the columns, and a classifier whose classes are the labels as text.
 
-    ``seen`` (rows,), of type uint64, holds marks (hashes) of training rows: the smallest that occur only once.
+    ``seen`` (rows,), of type uint64, holds marks (hashes) of training rows: the smallest of those that occur only once.
     """
 
     target: str

@@ -2,7 +2,7 @@
 
 A missing number becomes the training median, and a missing name becomes the most frequent name. Each category gets a
 column, except that categories too rare to learn from share one. Columns are scaled and squashed as by
-:class:`closecall.SquashingScaler`; without squashing, they are scaled by mean and standard deviation.
+:class:`closecall.SquashingScaler`; without squashing, they are scaled by their mean and standard deviation.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ PAGE_PARTS = {
 SUSPECT = ("kind", "row", "label", "said", "score", "why")
 KINDS = {
     "label": "with a label that contradicts a held-out prediction", "cell": "with an extreme number",
-    "twin": "nearly identical to a row with another label",
+    "twin": "nearly identical to a row with a different label",
 }  # fmt: skip
 #: The precision that a reader may expect, measured in docs/results/beyond-check.md.
 PRECISION = (
@@ -78,7 +78,7 @@ def make_folder(page: Path) -> None:
 
 
 def check_packages() -> str:
-    """Return the reason why no page can be created, or an empty string."""
+    """Return why no page can be created, or an empty string."""
     try:
         import closecall.report.html  # noqa: F401
         from closecall.report.charts import check_room

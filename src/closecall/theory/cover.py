@@ -33,8 +33,8 @@ GAP = 2e-6
 def find_conflict(vectors: Array, costs: Array) -> Array | None:
     """Return the rows of a minimal set of vectors that no open half-space through the origin contains, or None.
 
-    The vectors are (samples, dimensions). The set belongs to the mixture with the lowest cost, so different ``costs``
-    (samples,) give different sets.
+    The vectors have shape (samples, dimensions). The set belongs to the mixture with the lowest cost, so different
+    ``costs`` (samples,) give different sets.
     """
     samples, dimensions = vectors.shape
     if samples == 0:
@@ -54,8 +54,8 @@ def lightest_cover(vectors: Array, weights: Array, *, time_limit: float, accept:
     """Cover conflicts until the bound is attained or time runs out; return the lower bound.
 
     The bound applies to the total weight of the vectors outside an open half-space with the origin on its boundary. The
-    vectors are (samples, dimensions), and their weights (samples,) are positive. ``accept`` receives a Boolean array
-    (samples,) that marks the vectors inside a half-space, and returns the smallest weight outside found so far.
+    vectors have shape (samples, dimensions), and their weights (samples,) are positive. ``accept`` receives a Boolean
+    array (samples,) that marks the vectors inside a half-space, and returns the smallest weight outside found so far.
     """
     deadline = time.monotonic() + time_limit
     rng = np.random.default_rng(0)  # affects only the order in which conflicts are found

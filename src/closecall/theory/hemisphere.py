@@ -27,9 +27,9 @@ BLOCK = 20_000
 def densest_hemisphere(vectors: Array, weights: Array, tolerance: float) -> tuple[float, Array]:
     """Return the least weight outside an open half-space through the origin, and which vectors are inside (samples,).
 
-    The vectors are (samples, dimensions) and must not be zero; the weights are (samples,). Vectors whose directions
-    differ by less than ``tolerance`` count as parallel. For whole numbers (times powers of two) of moderate size, the
-    arithmetic is exact, and any small tolerance gives the exact answer.
+    The vectors have shape (samples, dimensions) and must not be zero; the weights have shape (samples,). Vectors whose
+    directions differ by less than ``tolerance`` count as parallel. For whole numbers (times powers of two) of moderate
+    size, the arithmetic is exact, and any small tolerance gives the exact answer.
     """
     samples, dimensions = vectors.shape
     if dimensions == 1:
@@ -77,9 +77,10 @@ def _modulo(vectors: Array, pivots: Array, tolerance: float) -> tuple[Array, Arr
 
 
 def _sweep(across: Array, up: Array, weights: Array, extra: Array, tolerance: float) -> tuple[float, int, Array]:
-    """Rotate half-planes about the origin; return the least weight outside plus extra, its row and the vectors inside.
+    """Rotate half-planes about the origin, and return the least weight outside plus ``extra``.
 
-    The arrays are (pivots, samples), and ``extra`` is (pivots,).
+    Also return its row and the vectors inside. The arrays have shape (pivots, samples), and ``extra`` has shape
+    (pivots,).
     """
     # Mirror every vector into the upper half-plane; a mirrored vector is inside if its image is outside.
     mirror = np.where((up < 0) | ((up == 0) & (across < 0)), -1.0, 1.0)

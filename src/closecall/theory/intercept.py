@@ -68,7 +68,7 @@ def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0
 def best_cuts(rows: Array, y: Array, masses: Array, narrow: Array) -> Array:
     """Return the best boundary between the scores of each row (problems,); the labels may all be equal.
 
-    Rows and masses are (problems, samples), and y (samples,) is in {-1, +1}. Scores with a difference of at most
+    Rows and masses have shape (problems, samples), and y (samples,) is in {-1, +1}. Scores with a difference of at most
     ``narrow`` (problems, 1) count as tied.
     """
     # An example without mass must not affect a gap: it gets the largest score that counts.

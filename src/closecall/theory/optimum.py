@@ -33,8 +33,8 @@ CONES_LIMIT = 5
 class ZeroOneOptimum:
     """The smallest mass that a linear classifier can misclassify, or bounds on it.
 
-    ``errors`` is the mass that the classifier found with ``method`` misclassifies; ``coef`` is (features,). No linear
-    classifier misclassifies less than ``lower_bound``; ``proven`` states whether the two are equal.
+    ``errors`` is the mass that the classifier found with ``method`` misclassifies; ``coef`` has shape (features,). No
+    linear classifier misclassifies less than ``lower_bound``; ``proven`` states whether the two are equal.
     """
 
     errors: float

@@ -89,7 +89,8 @@ class _Rejoined(io.RawIOBase):
 class Text(_Rejoined):
     """The bytes of a table, counted while they are read.
 
-    A reader that works in pieces may set a new budget for each piece. Cells are counted by separators and line ends.
+    A reader that works in pieces may set a new budget for each piece. Cells are counted from the separators and line
+    endings.
     """
 
     def __init__(self, head: bytes, rest: Readable, what: object, budget: Budget, separator: str) -> None:

@@ -230,7 +230,7 @@ def _opened(source: str, what: str) -> Iterator[IO[bytes]]:
     except pd.errors.EmptyDataError as error:
         raise DataError(f"{what} is empty; it needs a header line and rows") from error
     except pd.errors.ParserWarning as error:
-        longer = "some row has more cells than the header line; put quotes around cells that contain the separator"
+        longer = "a row has more cells than the header line; put quotes around cells that contain the separator"
         raise DataError(f"{what} is not a table with rows of equal length: {longer}") from error
     except UnicodeDecodeError as error:
         found = f"byte 0x{error.object[error.start]:02x} is not valid there"

@@ -262,7 +262,7 @@ def _ranges(records: Sequence[Row]) -> str:
         places.setdefault((row["set"], row["loss"]), []).append(row)
     best = [min(rows, key=lambda row: row["error"])["method"] for rows in places.values()]
     methods = sorted(dict.fromkeys(best), key=lambda method: -best.count(method))
-    named = listed(f"{LABELS[method]} on {best.count(method)}" for method in methods)
+    named = listed(f"{LABELS[method]} ({best.count(method)})" for method in methods)
     return said("answer.ranges", pairs=len(best), named=named)
 
 

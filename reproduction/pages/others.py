@@ -96,7 +96,7 @@ def _sentences(records: Sequence[Row]) -> Iterator[str]:
     compared = [record for record in records if record["published"] is not None]
     apart = [record for record in compared if record["differs"]]
     if compared:
-        yield f"{len(apart)} of {len(compared)} published figures differ from ours by more than two standard errors."
+        yield f"Of {len(compared)} published figures, {len(apart)} differ from ours by more than two standard errors."
     for record in apart:
         gap, error = abs(record["difference"]), record["standard_error"]
         side, label = "above" if record["difference"] > 0 else "below", LABELS[record["method"]]

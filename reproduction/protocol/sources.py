@@ -143,8 +143,8 @@ def _place(source: str, name: str, directory: Path) -> Path:
     found = next((place for place in places if place.exists()), places[-1])
     if not found.resolve().is_relative_to(directory.resolve()):
         raise DataError(
-            f"{str(found)!r} is a symbolic link that points outside the data directory; copy the file there or load it by "
-            "path"
+            f"{str(found)!r} is a symbolic link that points outside the data directory; copy the file there or load it "
+            "by path"
         )
     return found
 

@@ -165,7 +165,7 @@ def _made(campaign: Campaign) -> Iterator[str]:
         days = [time.strftime("%Y-%m-%d", time.gmtime(campaign.runs[place]["started"])) for place in places]
         started = " to ".join(dict.fromkeys((days[0], days[-1])))
         count, facts = sum(cells[place] for place in places), "; ".join(_facts(json.loads(text)))
-        yield paragraph(f"{count} cells, from runs started on {started}: {facts}.")
+        yield paragraph(f"Runs started on {started} computed {count} cells in this environment: {facts}.")
     sets = len({line.cell.dataset for line in campaign.lines.values()})
     recipes = sorted({line.cell.recipe for line in campaign.lines.values()})
     text = said("front.cells", cells=len(campaign.lines), sets=sets, recipes=", ".join(map(str, recipes)))

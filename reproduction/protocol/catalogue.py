@@ -42,8 +42,8 @@ def pmlb_today(name: str) -> str:
 
 #: Today's spelling -> the spelling of 2017.
 PMLB_OF_2017: dict[str, str] = {pmlb_today(name): name for name in PMLB94}
-#: Every suite by name; its members are names that `load_dataset` accepts. ``fan8`` has nine, with both germans.
-#: ``hu4`` are the sets of Hu et al. (2020), ``he2`` two of He and Little (2023): Haberman and blood transfusion.
+#: Every suite by name; its members are names that `load_dataset` accepts. ``fan8`` has nine, with both
+#: versions of german; ``hu4`` contains the sets of Hu et al. (2020), and ``he2`` two of He and Little (2023).
 SUITES: dict[str, tuple[str, ...]] = {
     "embedded": tuple(f"embedded:{name}" for name in EMBEDDED),
     "fan8": tuple(name for names in FAN8.values() for name in names),

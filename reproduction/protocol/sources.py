@@ -90,11 +90,12 @@ def load_dataset(
 ) -> Dataset:
     """Load a data set by name or path; with ``download``, a missing PMLB or OpenML set is downloaded.
 
-    A name is ``monk3`` (embedded sets first, then PMLB, Fan et al.'s, OpenML100's), ``pmlb:monk3``, ``openml:31``
-    (an id of OpenML), ``openml100:31`` (a task of the suite, by id or name), ``fan8:splice3175``, or the path of a
-    CSV, TSV or Parquet file (also ``.gz``). ``target`` names the target column of a file; the default is the column
-    named target, class, label or y, or else the last one. ``DataError``, a ``ValueError``, states why a set cannot be
-    used; its subclass ``NotAtHandError`` states that it is not on this machine and cannot be fetched.
+    A name is ``monk3`` (looked up among the embedded sets, then in PMLB, the sets of Fan et al. and OpenML100),
+    ``pmlb:monk3``, ``openml:31`` (the id of an OpenML data set), ``openml100:31`` (a task of the suite, by id or name),
+    ``fan8:splice3175``, or the path of a CSV, TSV or Parquet file (also ``.gz``). ``target`` names the target column of
+    a file; the default is the column named target, class, label or y, or else the last one. ``DataError``, a
+    ``ValueError``, states why a set cannot be used; its subclass ``NotAtHandError`` states that it is not on this
+    machine and cannot be fetched.
 
     Examples
     --------

@@ -131,7 +131,7 @@ def _extremes(scores: Scores, means: Array, gains: Array) -> Iterator[str]:
             for i in places[:SHOWN]
             if sign * gains[i] > 0.005
         ]
-        yield f"Largest {word}: {', '.join(named)}." if named else f"There are no {word}."
+        yield f"Largest {word}: {listed(named)}." if named else f"There are no {word}."
 
 
 def _best(scores: Scores, loss: str) -> str:

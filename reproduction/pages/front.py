@@ -117,7 +117,7 @@ def coverage_blocks(covered: Sequence[Row]) -> Iterator[str]:
         yield tabled(table_of("coverage", "Coverage", columns, covered))
     for row in covered:
         if row["missing"]:
-            names = paragraph(", ".join(map(title, row["missing"])) + ".")
+            names = paragraph(listed(map(title, row["missing"])) + ".")
             yield fold(f"Incomplete data sets ({len(row['missing'])}): {_covered_name(row)}", [names])
 
 
@@ -168,7 +168,7 @@ def _made(campaign: Campaign) -> Iterator[str]:
         yield paragraph(f"Runs started on {started} computed {count} cells in this environment: {facts}.")
     sets = len({line.cell.dataset for line in campaign.lines.values()})
     recipes = sorted({line.cell.recipe for line in campaign.lines.values()})
-    text = said("front.cells", cells=len(campaign.lines), sets=sets, recipes=", ".join(map(str, recipes)))
+    text = said("front.cells", cells=len(campaign.lines), sets=sets, recipes=listed(recipes))
     yield paragraph(text).replace("\\`", "`")  # the backticks mark code
 
 

@@ -20,7 +20,7 @@ from reproduction.protocol.grid import LABELS
 from reproduction.run.record import Record
 from reproduction.run.scores import title
 
-from .formats import Column, Table, said, table_of
+from .formats import Column, Table, listed, said, table_of
 
 #: Data set -> the records of its splits, with the rows that validation chose.
 Found = Mapping[str, Sequence[Record]]
@@ -88,7 +88,7 @@ def sorr_shown(found: Found, max_iter: int) -> Table:
 
 
 def _numbers(numbers: Sequence[float]) -> str:
-    return ", ".join(f"{number:g}" for number in numbers)
+    return listed(f"{number:g}" for number in numbers)
 
 
 def _sentences(records: Sequence[Row]) -> Iterator[str]:

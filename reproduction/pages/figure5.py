@@ -14,7 +14,7 @@ from reproduction.protocol.published import LOSSES, METHODS
 from reproduction.protocol.synthetic import SIMULATIONS
 from reproduction.run.scores import Archive, Hole
 
-from .formats import Table, said
+from .formats import Table, listed, said
 
 
 def simulated(cells: list[Cell], size: Size, archive: Archive) -> tuple[list[Row], list[Hole]]:
@@ -105,6 +105,6 @@ def _outlier_notes(records: Sequence[Row]) -> Iterator[str]:
     if not most or not drops:
         return
     words = [f"{LABELS[method]} {drop:.1f} ({loss})" for (loss, method), drop in drops.items()]
-    yield said("note.drops", claimed=CLAIMED_DROP, most=most, words=", ".join(words))
+    yield said("note.drops", claimed=CLAIMED_DROP, most=most, words=listed(words))
     if any(AGGREGATES[method].sums_to and drop <= CLAIMED_DROP for (_, method), drop in drops.items()):
         yield said("note.top")

@@ -25,9 +25,9 @@ HEADLINE = "headline.csv"
 #: Limits derived from the paper's fractions; the front page begins with the results that are outside these limits.
 LEAST_WINS, MOST_LOSSES = 0.20, 0.02
 HEADLINES = {
-    "ahead": "Close decay is ahead of average",
-    "behind": "Close decay is behind average",
-    "level": "There is no clear difference between close decay and average over all data sets",
+    "ahead": "Close decay is ahead of the average loss",
+    "behind": "Close decay is behind the average loss",
+    "level": "There is no clear difference between close decay and the average loss over all data sets",
     "lifted": "Close decay gains on average, but the gain comes from a few data sets",
     "pulled": "Close decay loses on average, but the loss comes from a few data sets",
     "few": "There are too few data sets to draw a conclusion",
@@ -131,7 +131,7 @@ def _extremes(scores: Scores, means: Array, gains: Array) -> Iterator[str]:
             for i in places[:SHOWN]
             if sign * gains[i] > 0.005
         ]
-        yield f"Largest {word}: {', '.join(named)}." if named else f"There are no {word}."
+        yield f"Largest {word}: {listed(named)}." if named else f"There are no {word}."
 
 
 def _best(scores: Scores, loss: str) -> str:

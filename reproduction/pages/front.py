@@ -117,7 +117,7 @@ def coverage_blocks(covered: Sequence[Row]) -> Iterator[str]:
         yield tabled(table_of("coverage", "Coverage", columns, covered))
     for row in covered:
         if row["missing"]:
-            names = paragraph(", ".join(map(title, row["missing"])) + ".")
+            names = paragraph(listed(map(title, row["missing"])) + ".")
             yield fold(f"Incomplete data sets ({len(row['missing'])}): {_covered_name(row)}", [names])
 
 
@@ -165,10 +165,10 @@ def _made(campaign: Campaign) -> Iterator[str]:
         days = [time.strftime("%Y-%m-%d", time.gmtime(campaign.runs[place]["started"])) for place in places]
         started = " to ".join(dict.fromkeys((days[0], days[-1])))
         count, facts = sum(cells[place] for place in places), "; ".join(_facts(json.loads(text)))
-        yield paragraph(f"{count} cells, from runs started on {started}: {facts}.")
+        yield paragraph(f"Runs started on {started} computed {count} cells in this environment: {facts}.")
     sets = len({line.cell.dataset for line in campaign.lines.values()})
     recipes = sorted({line.cell.recipe for line in campaign.lines.values()})
-    text = said("front.cells", cells=len(campaign.lines), sets=sets, recipes=", ".join(map(str, recipes)))
+    text = said("front.cells", cells=len(campaign.lines), sets=sets, recipes=listed(recipes))
     yield paragraph(text).replace("\\`", "`")  # the backticks mark code
 
 
@@ -262,7 +262,7 @@ def _ranges(records: Sequence[Row]) -> str:
         places.setdefault((row["set"], row["loss"]), []).append(row)
     best = [min(rows, key=lambda row: row["error"])["method"] for rows in places.values()]
     methods = sorted(dict.fromkeys(best), key=lambda method: -best.count(method))
-    named = listed(f"{LABELS[method]} on {best.count(method)}" for method in methods)
+    named = listed(f"{LABELS[method]} ({best.count(method)})" for method in methods)
     return said("answer.ranges", pairs=len(best), named=named)
 
 

@@ -20,7 +20,7 @@ from reproduction.protocol.grid import LABELS
 from reproduction.run.record import Record
 from reproduction.run.scores import title
 
-from .formats import Column, Table, said, table_of
+from .formats import Column, Table, listed, said, table_of
 
 #: Data set -> the records of its splits, with the rows that validation chose.
 Found = Mapping[str, Sequence[Record]]
@@ -88,7 +88,7 @@ def sorr_shown(found: Found, max_iter: int) -> Table:
 
 
 def _numbers(numbers: Sequence[float]) -> str:
-    return ", ".join(f"{number:g}" for number in numbers)
+    return listed(f"{number:g}" for number in numbers)
 
 
 def _sentences(records: Sequence[Row]) -> Iterator[str]:
@@ -96,7 +96,7 @@ def _sentences(records: Sequence[Row]) -> Iterator[str]:
     compared = [record for record in records if record["published"] is not None]
     apart = [record for record in compared if record["differs"]]
     if compared:
-        yield f"{len(apart)} of {len(compared)} published figures differ from ours by more than two standard errors."
+        yield f"Of {len(compared)} published figures, {len(apart)} differ from ours by more than two standard errors."
     for record in apart:
         gap, error = abs(record["difference"]), record["standard_error"]
         side, label = "above" if record["difference"] > 0 else "below", LABELS[record["method"]]

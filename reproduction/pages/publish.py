@@ -22,7 +22,7 @@ from reproduction.run.scores import Archive, title
 from .agreement import agreement_summary, disagreement_table, error_agreement, pair_agreement
 from .figures import slim
 from .findings import HEADLINE, headline, result_rows
-from .formats import Column, Table, folded, heading, link, paragraph, picture, said, table_of, tabled, to_csv
+from .formats import Column, Table, folded, heading, link, listed, paragraph, picture, said, table_of, tabled, to_csv
 from .front import answer, coverage_blocks, index_page
 from .sections import Section, build, parts_of
 
@@ -192,7 +192,7 @@ def _coverage_blocks(sections: Sequence[Section], covered: Sequence[Row]) -> Ite
     for hole in (hole for job in jobs for hole in job.holes):
         absent.setdefault(hole.because, {})[title(hole.dataset)] = None
     for because, names in absent.items():
-        yield paragraph(f"{because}: {', '.join(names)}.")
+        yield paragraph(f"{because}: {listed(names)}.")
 
 
 def _cells_table(rows: Sequence[Row], protocol: str) -> Table:

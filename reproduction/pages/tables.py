@@ -79,7 +79,7 @@ def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable |
                 "difference": fractions[i, j] - theirs[i, j],
             }  # fmt: skip
         records.append(record)
-    notes = ["Entries are fractions of data sets on which the column's method beats the row's."]
+    notes = ["Entries are the fractions of data sets on which the column's method beats the row's."]
     if published is not None:
         denominators = " or ".join(map(str, published.denominators[scores.model]))
         notes.append(

@@ -10,9 +10,9 @@ PMLB94: dict[str, tuple[int, int, str]] = {
     row["name"]: (int(row["rows"]), int(row["features"]), row["sha256"])
     for row in csv_rows(Path(__file__).with_name("pmlb94.csv"))
 }
-#: Sets of the 94 that today's PMLB no longer has, or has with other content; the rest only changed their spelling.
+#: Sets of the 94 that today's PMLB no longer has, or has with different content; the others only changed their names.
 PMLB_GONE: dict[str, str] = {
-    "bupa": "today's bupa has another target (drinks, which was a feature) and 5 features instead of 6",
+    "bupa": "today's bupa has a different target (drinks, which was a feature) and 5 features instead of 6",
     "liver-disorder": "it was removed as a duplicate of bupa, whose target has changed since",
     "molecular-biology_promoters": "today's set lacks the row number that the 2017 file counts among its 58 features",
     "promoters": "it was removed as a duplicate of molecular-biology_promoters, which has lost a column since",
@@ -42,8 +42,8 @@ def pmlb_today(name: str) -> str:
 
 #: Today's spelling -> the spelling of 2017.
 PMLB_OF_2017: dict[str, str] = {pmlb_today(name): name for name in PMLB94}
-#: Every suite by name; its members are names that `load_dataset` accepts. ``fan8`` has nine, with both germans.
-#: ``hu4`` are the sets of Hu et al. (2020), ``he2`` two of He and Little (2023): Haberman and blood transfusion.
+#: Every suite by name; its members are names that `load_dataset` accepts. ``fan8`` has nine, with both
+#: versions of german; ``hu4`` contains the sets of Hu et al. (2020), and ``he2`` two of He and Little (2023).
 SUITES: dict[str, tuple[str, ...]] = {
     "embedded": tuple(f"embedded:{name}" for name in EMBEDDED),
     "fan8": tuple(name for names in FAN8.values() for name in names),

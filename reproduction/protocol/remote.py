@@ -98,9 +98,9 @@ def fetch_openml(data_id: int, place: Path) -> None:
         bunch = _from_openml(data_id)
     except (OSError, ValueError) as error:
         recipe = f"{address} on a connected machine (closecall does this when it loads 'openml:{data_id}')"
-        raise not_at_hand(f"OpenML's data set {data_id}", f"the download failed ({error})", recipe, place) from error
+        raise not_at_hand(f"OpenML data set {data_id}", f"the download failed ({error})", recipe, place) from error
     if len(bunch.target_names or ()) != 1:
-        raise DataError(f"OpenML's data set {data_id} has {len(bunch.target_names or ())} targets; one is needed")
+        raise DataError(f"OpenML data set {data_id} has {len(bunch.target_names or ())} targets; one is needed")
     frame = bunch.frame
     numeric = frame.select_dtypes("number").columns
     packed = gzip.compress(frame.to_csv(index=False).encode())

@@ -65,7 +65,7 @@ def resolve(name: str) -> tuple[str, str]:
     source, colon, rest = name.partition(":")
     if colon and source in (*LOADERS, "file"):
         if source != "file" and not NAME.fullmatch(rest):
-            raise DataError(f"{name!r} is not a data set's name; after the source, use letters, digits and _ . + -")
+            raise DataError(f"{name!r} does not name a data set; after the source, use letters, digits and _ . + -")
         return source, PMLB_OF_2017.get(rest, rest) if source == "pmlb" else rest
     if suffix_of(name):
         return "file", name
@@ -76,8 +76,8 @@ def resolve(name: str) -> tuple[str, str]:
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
     raise DataError(
         f"unknown data set {name[:100]!r}{hint} Use an embedded set ({', '.join(EMBEDDED)}), one of PMLB's 94, "
-        f"'<source>:<name>' with a source of {', '.join((*LOADERS, 'file'))}, or the path of a .csv, .tsv or .parquet "
-        "file"
+        f"'<source>:<name>' (where <source> is one of {', '.join((*LOADERS, 'file'))}), or the path of a .csv, .tsv or "
+        ".parquet file"
     )
 
 
@@ -90,11 +90,12 @@ def load_dataset(
 ) -> Dataset:
     """Load a data set by name or path; with ``download``, a missing PMLB or OpenML set is downloaded.
 
-    A name is ``monk3`` (embedded sets first, then PMLB, Fan et al.'s, OpenML100's), ``pmlb:monk3``, ``openml:31``
-    (OpenML's data set id), ``openml100:31`` (a task of the suite, by id or name), ``fan8:splice3175``, or the path of a
-    CSV, TSV or Parquet file (also ``.gz``). ``target`` names the target column of a file; the default is the column
-    named target, class, label or y, or else the last one. ``DataError``, a ``ValueError``, states why a set cannot be
-    used; its subclass ``NotAtHandError`` states that it is not on this machine and cannot be fetched.
+    A name is ``monk3`` (looked up among the embedded sets, then in PMLB, the sets of Fan et al. and OpenML100),
+    ``pmlb:monk3``, ``openml:31`` (the id of an OpenML data set), ``openml100:31`` (a task of the suite, by id or name),
+    ``fan8:splice3175``, or the path of a CSV, TSV or Parquet file (also ``.gz``). ``target`` names the target column of
+    a file; the default is the column named target, class, label or y, or else the last one. ``DataError``, a
+    ``ValueError``, states why a set cannot be used; its subclass ``NotAtHandError`` states that it is not on this
+    machine and cannot be fetched.
 
     Examples
     --------
@@ -143,13 +144,14 @@ def _place(source: str, name: str, directory: Path) -> Path:
     found = next((place for place in places if place.exists()), places[-1])
     if not found.resolve().is_relative_to(directory.resolve()):
         raise DataError(
-            f"{str(found)!r} is a symbolic link that leaves the data directory; copy the file there or load it by path"
+            f"{str(found)!r} is a symbolic link that points outside the data directory; copy the file there or load it "
+            "by path"
         )
     return found
 
 
 def _openml_ids(source: str, name: str) -> tuple[int | None, int]:
-    """Return the suite's task id (None if it is not in the suite) and OpenML's data set id."""
+    """Return the suite's task id (None if it is not in the suite) and the id of the OpenML data set."""
     if source == "openml":
         if not name.isascii() or not name.isdigit():
             raise DataError(f"'openml:' takes a data set id, as in 'openml:31'; got {name!r} (or use 'openml100:')")
@@ -182,7 +184,7 @@ def _load_openml(name: str, directory: Path, download: bool, source: str = "open
     folder = place.parent
     if not place.exists():
         if not download:
-            raise _offline(f"OpenML's data set {data_id}", f"openml:{data_id}", folder)
+            raise _offline(f"OpenML data set {data_id}", f"openml:{data_id}", folder)
         fetch_openml(data_id, folder)
     meta = _read_meta(folder)
     frame = read_table(folder / "data.csv.gz", meta["target"], meta["nominal"])

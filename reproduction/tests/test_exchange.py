@@ -176,7 +176,7 @@ def changed(old: str, new: str) -> Callable[[bytes], bytes]:
         (lambda packed: packed[:-20], "embedded-sound-linear"),
         (lambda packed: packed[:40] + b"\0" + packed[41:], "embedded-sound-linear"),
     ],
-    ids=["a line less", "wrong type", "protocol", "cut", "damaged"],
+    ids=["one line fewer", "wrong type", "protocol", "cut", "damaged"],
 )
 def test_what_does_not_fit_is_refused_and_nothing_is_written(
     change: Callable[[bytes], bytes], message: str, exported: Path, tmp_path: Path

@@ -143,7 +143,7 @@ def test_offline_says_what_to_fetch_where_to_put_it_and_what_works(
     monkeypatch.setattr(remote, "_from_openml", remote.urllib.request.urlopen)
     for name, download, match in [
         ("pmlb:tic-tac-toe", False, "downloading is off"),
-        ("pmlb:bupa", False, "another target"),
+        ("pmlb:bupa", False, "different target"),
         ("promoters", True, "duplicate of molecular-biology_promoters"),
         ("fan8:splice3175", True, r"LIBSVM.*splice3175.csv.gz"),
         ("openml100:43", True, r"no network in tests.*openml.org/d/44"),

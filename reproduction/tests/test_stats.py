@@ -144,7 +144,7 @@ def test_a_means_interval_agrees_with_scipys() -> None:
 
 @pytest.mark.parametrize("size", [2, 5, 9, 20, 30, 60])
 def test_a_means_interval_covers_what_it_says(size: int) -> None:
-    """For normal values, within four standard errors of 1000 draws, and one more point for the bootstrap."""
+    """For normal values, the coverage is within four standard errors of 95 %, plus one point for the bootstrap."""
     drawn = np.random.default_rng(size).normal(size=(1000, size))
     ends = np.array([stats.mean_interval(values)[1:] for values in drawn])
     covered = np.mean((ends[:, 0] <= 0) & (ends[:, 1] >= 0))

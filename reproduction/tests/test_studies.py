@@ -130,7 +130,7 @@ def test_stored_outcomes_are_judged_as_the_referee_judges(tmp_path: Path, monkey
     tree = partial(DecisionTreeClassifier, random_state=0)
     members = {"baseline": LogisticRegression, "bayes": GaussianNB, "tree": tree}
     monkeypatch.setattr(referee, "MEMBERS", members)
-    keys = referee.of_members([{"noise": 1}, {"generated": 0}])
+    keys = referee.of_members([{"noise": 1}, {"name": "embedded:monk3", "split": 0}])
     settings = common.Settings(tmp_path)
     common.resume(settings, "x", [*keys, {"noise": 2, "method": "bayes"}], referee.run_one, inline)
     for row in referee.tables_of(settings, "x"):

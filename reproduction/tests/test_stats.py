@@ -14,24 +14,12 @@ from reproduction.protocol.protocol import compare
 #: AUC of C4.5, C4.5+m, C4.5+cf and C4.5+m+cf on 14 data sets: Table 6 of J. Demsar, "Statistical Comparisons of
 #: Classifiers over Multiple Data Sets", JMLR 7 (2006). On `voting` the table ranks 0.975 and 0.975 as 2 and 3; a
 #: fourth decimal gives that order here.
-DEMSAR = np.array(
-    [
-        [0.763, 0.768, 0.771, 0.798],
-        [0.599, 0.591, 0.590, 0.569],
-        [0.954, 0.971, 0.968, 0.967],
-        [0.628, 0.661, 0.654, 0.657],
-        [0.882, 0.888, 0.886, 0.898],
-        [0.936, 0.931, 0.916, 0.931],
-        [0.661, 0.668, 0.609, 0.685],
-        [0.583, 0.583, 0.563, 0.625],
-        [0.775, 0.838, 0.866, 0.875],
-        [1.000, 1.000, 1.000, 1.000],
-        [0.940, 0.962, 0.965, 0.962],
-        [0.619, 0.666, 0.614, 0.669],
-        [0.972, 0.981, 0.9751, 0.975],
-        [0.957, 0.978, 0.946, 0.970],
-    ]
-)
+DEMSAR = np.array([
+    [0.763, 0.599, 0.954, 0.628, 0.882, 0.936, 0.661, 0.583, 0.775, 1.000, 0.940, 0.619, 0.972, 0.957],
+    [0.768, 0.591, 0.971, 0.661, 0.888, 0.931, 0.668, 0.583, 0.838, 1.000, 0.962, 0.666, 0.981, 0.978],
+    [0.771, 0.590, 0.968, 0.654, 0.886, 0.916, 0.609, 0.563, 0.866, 1.000, 0.965, 0.614, 0.9751, 0.946],
+    [0.798, 0.569, 0.967, 0.657, 0.898, 0.931, 0.685, 0.625, 0.875, 1.000, 0.962, 0.669, 0.975, 0.970],
+]).T  # fmt: skip
 
 pairs = arrays(float, (2, 25), elements=st.integers(0, 40).map(lambda count: count / 40))
 
@@ -140,15 +128,6 @@ def test_a_means_interval_agrees_with_scipys() -> None:
     assert np.isnan(stats.mean_interval(np.zeros(0))[0])
     assert np.isnan(stats.mean_interval(np.ones(1))[1:]).all()
     assert stats.mean_interval(np.full(3, 2.0)) == (2.0, 2.0, 2.0)
-
-
-@pytest.mark.parametrize("size", [2, 5, 9, 20, 30, 60])
-def test_a_means_interval_covers_what_it_says(size: int) -> None:
-    """For normal values, within four standard errors of 1000 draws, and one more point for the bootstrap."""
-    drawn = np.random.default_rng(size).normal(size=(1000, size))
-    ends = np.array([stats.mean_interval(values)[1:] for values in drawn])
-    covered = np.mean((ends[:, 0] <= 0) & (ends[:, 1] >= 0))
-    assert covered == pytest.approx(0.95, abs=4 * (0.95 * 0.05 / 1000) ** 0.5 + (size >= 30) * 0.01)
 
 
 def test_bad_scores_are_refused() -> None:

@@ -145,15 +145,6 @@ def test_the_baseline_is_logistic_regression_whatever_the_loss() -> None:
     assert raced == {("logistic", "average"), ("hinge", "average"), ("hinge", "close_decay")}
 
 
-@pytest.mark.parametrize("scoring", ["f1", "roc_auc", "balanced_accuracy"])
-def test_other_scores(scoring: str) -> None:
-    X, y = plain()
-    model = CloseKClassifierCV(scoring=scoring, alphas=(0.1, 1.0), ks=(0.3,), max_iter=60).fit(X, y)
-    weighted = CloseKClassifierCV(scoring=scoring, alphas=(0.1, 1.0), ks=(0.3,), max_iter=60)
-    assert 0.5 < model.best_score_ <= 1
-    assert 0.5 < weighted.fit(X, y, sample_weight=1.0 + (y > 0)).best_score_ <= 1
-
-
 def test_a_validation_split_has_no_fresh_folds() -> None:
     model = CloseKClassifierCV(cv=[(np.arange(150), np.arange(150, 200))], alphas=(1.0,), max_iter=60).fit(*plain())
     assert model.guard_report_["fresh_folds"] == 0

@@ -157,15 +157,6 @@ def test_average_logistic_reaches_about_68_percent():
             assert aggregate_value(problem, y * ((w + dw) * x + b + db)) >= least
 
 
-@pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.75, 1.0])
-def test_atk_exceeds_the_optimum_for_every_k(share):
-    """The paper's claim for Example 2, for five values of k and the hinge loss: more than n / 2 errors."""
-    n = 40
-    x, y = example_2(n)
-    w, b, _ = minimise_atk_hinge(x, y, np.ones(2 * n), share * 2 * n)
-    assert errors_of(round(w, 9), round(b, 9), x, y, np.ones(2 * n)) > n / 2
-
-
 def test_close_reaches_the_optimum():
     """Over thresholds at several scales, close-1 reaches the optimum and close-k is within the k - 1 of Lemma k."""
     n = 40

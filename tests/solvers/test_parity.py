@@ -127,17 +127,6 @@ def test_one_fold_of_zeros_and_ones_is_the_rows_left() -> None:
     same(masked, solve(X[fold > 0], y[fold > 0], few(), max_iter=STEPS))
 
 
-def test_weight_two_is_two_copies() -> None:
-    X, y = data()
-    weight = weights("whole")
-    copies = np.repeat(np.arange(N), weight.astype(int))
-    same(
-        solve(X, y, few(), sample_weight=weight, max_iter=STEPS),
-        solve(X[copies], y[copies], few(), max_iter=STEPS),
-        rtol=1e-5,
-    )
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_merging_duplicates_changes_nothing(dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
@@ -197,15 +186,6 @@ def test_other_sparse_formats_and_sparse_close() -> None:
     same(solve(sparse.csc_matrix(X), y, problems, max_iter=200), csr)
     dense = solve(X, y, problems, max_iter=200)
     assert (csr.errors <= dense.errors + 0.1 * len(y)).all()
-
-
-def test_single_precision_keeps_the_answer() -> None:
-    X, y = data()
-    exact = solve(X, y, few(), max_iter=STEPS)
-    single = solve(X.astype(np.float32), y, few(), max_iter=STEPS)
-    convex = [i for i, item in enumerate(few()) if item.aggregate == "average"]
-    np.testing.assert_allclose(single.objective[convex], exact.objective[convex], rtol=1e-4)
-    assert single.coef.dtype == np.float64
 
 
 @pytest.mark.parametrize("fold", [0, 1])

@@ -19,24 +19,14 @@ from closecall.nn import functional, logit_losses, margins  # noqa: E402
 from closecall.nn.forms import MARGIN_LOSSES  # noqa: E402
 from closecall.nn.selection import cut_rows, cut_sorted  # noqa: E402
 from tests.family_twins import MEMBERS, member_weights  # noqa: E402
+from tests.network.test_network import COUNTS  # noqa: E402
 
 THRESHOLD = 0.7
-#: Settings under which each aggregate is put through the transformations, on at least 12 losses.
-SETTINGS: dict[str, dict[str, Any]] = {
-    "average": {},
-    "maximal": {},
-    "top": {"k": 5},
-    "atk": {"k": 0.3},
-    "close": {"k": 7},
-    "close_decay": {"k": 7},
-    "ranked_range": {"k": 9, "m": 3},
-    "trimmed": {"m": 4},
-}
 
 
 def reduced(name: str, **more: Any) -> Any:
     return lambda losses, mass=None: functional.aggregate(
-        name, losses, mass=mass, threshold=THRESHOLD, **SETTINGS[name], **more
+        name, losses, mass=mass, threshold=THRESHOLD, **COUNTS[name], **more
     )
 
 

@@ -11,7 +11,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from closecall.theory import best_intercept, log_growth, minimum_errors, risk_bound
-from closecall.theory.cover import _disjoint, _solve_cover, find_conflict, lightest_cover
+from closecall.theory.cover import find_conflict, lightest_cover
 from closecall.theory.hemisphere import densest_hemisphere
 from closecall.theory.optimum import _ZeroOneSearch
 
@@ -207,19 +207,6 @@ def test_a_conflict_is_minimal_and_cannot_be_met():
         assert 2 <= len(conflict) <= 7
         assert not separable(vectors[conflict])
         assert all(separable(vectors[np.delete(conflict, i)]) for i in range(len(conflict)))
-
-
-@pytest.mark.parametrize("weights", [np.ones(10), np.arange(1.0, 11.0), np.linspace(0.1, 1.3, 10)])
-def test_a_cover_is_the_lightest_of_all_subsets(weights):
-    rng = np.random.default_rng(9)
-    subsets = np.array(list(itertools.product([False, True], repeat=10)))
-    for _ in range(5):
-        conflicts = [np.sort(rng.choice(10, rng.integers(2, 5), replace=False)) for _ in range(12)]
-        covers = np.all([subsets[:, conflict].any(axis=1) for conflict in conflicts], axis=0)
-        bound, cover = _solve_cover(conflicts, weights, 10.0)
-        assert bound == pytest.approx((subsets[covers] @ weights).min())
-        assert weights[cover].sum() == pytest.approx(bound)
-        assert 0 < _disjoint(conflicts, weights) <= bound + 1e-9
 
 
 def test_half_planes_know_antiparallel_from_parallel():

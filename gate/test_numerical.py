@@ -1,4 +1,4 @@
-"""Numbers that break numerical code: a few seeds of every attack, hypothesis, and every weakness found so far."""
+"""Numbers that break numerical code: a few seeds of every attack, and every weakness found so far."""
 
 import subprocess
 import sys

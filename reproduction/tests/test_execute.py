@@ -1,4 +1,4 @@
-"""Engines and driver: killed workers, cells that kill workers, a killed driver, two drivers on one store."""
+"""Engines and driver: killed workers, cells that kill workers, a killed driver."""
 
 import json
 import os

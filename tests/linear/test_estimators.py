@@ -1,4 +1,4 @@
-"""The classifiers work with scikit-learn: estimator checks, pipelines, searches, routing, feature names, clones."""
+"""The classifiers work with scikit-learn: estimator checks, routing, feature names, clones."""
 
 import pickle
 import warnings

@@ -1,4 +1,4 @@
-"""A saved model is the same in a new process; a damaged or altered file raises a clear error."""
+"""A saved model comes back whole; a damaged or altered file raises a clear error."""
 
 import zipfile
 from pathlib import Path

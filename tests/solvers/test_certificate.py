@@ -180,11 +180,7 @@ def test_margins_far_out_are_not_tied_with_rows_left_out(dtype: type, monkeypatc
 @pytest.mark.parametrize("aggregate", ["tilted(1)", "tilted(4)", "superquantile(0.8,0.1)", "superquantile(0.5,2)"])
 @pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
 def test_the_gap_of_a_family_is_a_share_of_its_own_objective(loss: str, aggregate: str) -> None:
-    """At a point moved along a faint column, the gap is the distance from SciPy's minimum.
-
-    Such a move changes little but the penalty, so the gap is almost exact. Relative to the weighted losses alone, it
-    would be too small.
-    """
+    """At a point moved along a faint column, which changes little but the penalty, the gap is almost exact."""
     rng = np.random.default_rng(9)
     for _ in range(4):
         X = rng.normal(size=(60, 3)) * [3.0, 1.0, 1e-6]

@@ -77,11 +77,7 @@ def test_parity_with_the_reference(setting: str) -> None:
 
 @pytest.mark.parametrize("setting", ["plain", "penalised", "fractional weights"])
 def test_hinge_decay_from_the_same_root(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A decay run starts from the average of the hinge, which 20 passes do not solve to the last digit.
-
-    The selection magnifies any difference, so both runs start from the batched average after that third. They then
-    agree as all others do.
-    """
+    """Selections magnify differences between averages, so both runs start from the batched average."""
     X, y = data()
     settings = SETTINGS[setting]
     for alpha in (0.1, 1.0, 10.0):
@@ -104,10 +100,7 @@ def few(k: Any = 12) -> list[Problem]:
 
 
 def test_folds_are_solved_as_if_alone() -> None:
-    """Folds of one call share a bound of the Gram matrix, so their steps differ, but not their solutions.
-
-    Averages agree to 0.01 %; atk and maximal, which zigzag towards their minimum, to 2 %.
-    """
+    """Averages agree to 0.01 %; atk and maximal, which zigzag towards their minimum, to 2 %."""
     X, y = data()
     folds = (np.arange(N)[None] % 3 != np.arange(3)[:, None]).astype(float)
     problems = [item for item in few() if item.aggregate in ("average", "atk", "maximal")]  # convex: one solution

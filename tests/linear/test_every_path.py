@@ -81,7 +81,7 @@ def test_two_classes(name: str, loss: str, kind: str, monkeypatch: pytest.Monkey
         lambda t: known.value(y * (X @ (w + t * v) + b + t * e)), item, mass, known.threshold
     )  # fmt: skip
     found = {"compiled or twin": stepping(ready, item, c)}
-    monkeypatch.setattr(compiled, "serves", lambda design, codes, *rest: np.zeros(codes.shape[1], dtype=bool))
+    monkeypatch.setattr(compiled, "serves", lambda design, codes, m, masses: np.zeros(len(m), dtype=bool))
     found["twin"] = stepping(ready, item, c)
     for way, gradient in found.items():
         assert gradient @ along == pytest.approx(expected, rel=2e-5, abs=1e-7), way

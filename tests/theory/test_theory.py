@@ -11,7 +11,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from closecall.theory import best_intercept, log_growth, minimum_errors, risk_bound
-from closecall.theory.cover import find_conflict, lightest_cover
+from closecall.theory.cover import _disjoint, _solve_cover, find_conflict, lightest_cover
 from closecall.theory.hemisphere import densest_hemisphere
 from closecall.theory.optimum import _ZeroOneSearch
 
@@ -166,18 +166,6 @@ def test_separable_data_have_no_errors(d):
         check(optimum, X, y, np.ones(80))
 
 
-def test_points_on_a_line_or_plane_are_split_within_it():
-    """All points are on one line in space: the best plane crosses the line at a point."""
-    steps = np.arange(8.0)
-    X = np.column_stack([steps, 2 * steps, 3 - steps])
-    assert minimum_errors(X, np.where(steps < 3, -1, 1)).errors == 0
-    assert minimum_errors(X, np.where(steps % 2 < 1, -1, 1)).errors == 3
-    # Two coplanar triangles that interlock need an error, although each is separable from any point outside.
-    star = np.array([[0, 2, 0], [2, -1, 0], [-2, -1, 0], [0, -2, 0], [2, 1, 0], [-2, 1, 0], [0, 0, 1]])
-    y = np.array([1, 1, 1, -1, -1, -1, 1])
-    assert minimum_errors(star, y).errors == minimum_by_trial(star, y, np.ones(7)) == 2
-
-
 @pytest.mark.parametrize(("method", "budgets"), [("milp", (1e-9, 0.3, 2.0)), ("cones", (1e-9, 0.02, 60.0))])
 def test_without_time_there_is_still_a_bound_from_below(method, budgets):
     """With three features enumeration gives the minimum, which the bounds must enclose for any time limit."""
@@ -207,6 +195,19 @@ def test_a_conflict_is_minimal_and_cannot_be_met():
         assert 2 <= len(conflict) <= 7
         assert not separable(vectors[conflict])
         assert all(separable(vectors[np.delete(conflict, i)]) for i in range(len(conflict)))
+
+
+@pytest.mark.parametrize("weights", [np.ones(10), np.arange(1.0, 11.0), np.linspace(0.1, 1.3, 10)])
+def test_a_cover_is_the_lightest_of_all_subsets(weights):
+    rng = np.random.default_rng(9)
+    subsets = np.array(list(itertools.product([False, True], repeat=10)))
+    for _ in range(5):
+        conflicts = [np.sort(rng.choice(10, rng.integers(2, 5), replace=False)) for _ in range(12)]
+        covers = np.all([subsets[:, conflict].any(axis=1) for conflict in conflicts], axis=0)
+        bound, cover = _solve_cover(conflicts, weights, 10.0)
+        assert bound == pytest.approx((subsets[covers] @ weights).min())
+        assert weights[cover].sum() == pytest.approx(bound)
+        assert 0 < _disjoint(conflicts, weights) <= bound + 1e-9
 
 
 def test_half_planes_know_antiparallel_from_parallel():

@@ -11,7 +11,7 @@ from closecall.aggregates import AGGREGATES
 from closecall.losses import LOSSES
 from closecall.nn import ResidualMLPClassifier, logit_losses
 from closecall.nn.functional import aggregate, weights
-from gate.torture_numbers import ALPHAS, WEIGHTS, Attack, Refused, careful, draw, finite
+from gate.torture_numbers import ALPHAS, WEIGHTS, Attack, Refused, careful, draw, finite, shaped
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 #: Ordinary and extreme logits.
@@ -50,11 +50,14 @@ def attack_functional(seed: int) -> None:
         found = logit_losses(loss, logits, targets)
         settings: dict[str, Any] = {"k": k, "m": m, "threshold": LOSSES[loss].threshold, "mass": mass}
         chosen = weights(name, found.losses, **settings)
+        shaped(what, chosen, tuple(logits.shape))
         value = aggregate(name, found.losses, reduction=reduction, **settings)
+        shaped(what, value.detach(), ())
         finite(f"{what} weights", chosen)
         if float(found.losses.detach().double().abs().max()) * (n if given is None else given.sum()) > 1e38:
             raise Refused("the sum itself is beyond the type")
         (gradient,) = torch.autograd.grad(value, logits)
+        shaped(what, gradient, (n,))
         finite(f"{what} value", value.detach().double())
         finite(f"{what} gradient", gradient.double())
 
@@ -76,6 +79,7 @@ def attack_network(seed: int) -> None:
         finite(f"{what} parameters", model.network_.parameters.values)
         scores = model.decision_function(X)
         finite(f"{what} scores", scores)
+        shaped(what, model.predict(X), (len(labels),))
 
 
 ATTACKS: dict[str, Attack] = {"torch losses": attack_functional, "network": attack_network}

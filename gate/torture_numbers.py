@@ -207,6 +207,12 @@ def finite(what: str, *arrays: Any) -> None:
             raise Finding(f"{what}: silent NaN or infinity")
 
 
+def shaped(what: str, array: Any, shape: tuple[int, ...]) -> None:
+    """Raise a finding unless the array has this shape."""
+    if np.shape(array) != shape:
+        raise Finding(f"{what}: shape {np.shape(array)} for {shape}")
+
+
 def near(scores: np.ndarray, coef: np.ndarray) -> np.ndarray:
     """Return whether each distance |score| / ||coef|| is within the float range, computed by logarithms."""
     size = float(np.abs(coef).max())
@@ -219,9 +225,13 @@ def attack_solver(seed: int) -> None:
     case, rng = draw(seed), np.random.default_rng([seed, 1])
     alpha = float(rng.choice(ALPHAS))
     problems = [problem(rng, loss, name, alpha) for loss in LOSSES for name in AGGREGATES]
+    X = case.X if sparse.issparse(case.X) else np.asarray(case.X)
     what = f"solve {case.name} alpha {alpha:g}"
     with careful(what):
         found = solve(case.X, case.y, problems, sample_weight=case.weight, max_iter=30)
+        for array in (found.objective, found.errors, found.n_iter, found.converged, found.intercept):
+            shaped(what, array, (len(problems),))
+        shaped(what, found.coef, (len(problems), X.shape[1]))
         finite(what, found.coef, found.intercept, found.objective, found.errors)
         total = len(case.y) if case.weight is None else case.weight.sum()
         if (found.objective < 0).any() or (found.errors > total * (1 + 1e-9)).any():
@@ -272,11 +282,14 @@ def attack_classifiers(seed: int) -> None:
     model = _models(rng, alpha)[rng.integers(5)]
     labels = np.where(case.y > 0, "\u2028</script>", "=1+1")
     labels[2:] = np.where(rng.random(len(labels) - 2) < rng.choice([0, 0.4]), "", labels[2:])
-    what = f"{type(model).__name__} {case.name} alpha {alpha:g}"
+    what, n = f"{type(model).__name__} {case.name} alpha {alpha:g}", len(labels)
     with careful(what):
         model.fit(case.X, labels, sample_weight=case.weight)
         finite(what, model.coef_, model.intercept_)
         scores, distances = model.decision_function(case.X), model.boundary_distance(case.X)
+        shaped(what, scores, (n,) if len(model.classes_) == 2 else (n, 3))
+        shaped(what, distances, (n,))
+        shaped(what, model.predict(case.X), (n,))
         finite(f"{what} scores", scores)
         if np.isnan(distances).any() or (scores.ndim == 1 and (np.isinf(distances) & near(scores, model.coef_)).any()):
             raise Finding(f"{what}: silent NaN or infinity among the distances")
@@ -300,7 +313,9 @@ def attack_prediction(seed: int) -> None:
     what = f"prediction {case.name} {len(model.classes_)} classes"
     with careful(what):
         finite(what, model.decision_function(new))
+        shaped(what, model.predict(new), (new.shape[0],))
         distances = model.boundary_distance(new)
+        shaped(what, distances, (new.shape[0],))
         if np.isnan(distances).any() or (np.isinf(distances) & (np.abs(values).max(axis=1) < 1e200)).any():
             raise Finding(f"{what}: a NaN among the distances, or an infinity where the distance is finite")
         if calibration:

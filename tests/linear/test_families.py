@@ -30,12 +30,11 @@ def test_smooth_members_settle_at_far_outliers_and_small_penalties(seed: int) ->
     found = solve(Z, y, [Problem("logistic", name, alpha=0.1) for name in names], max_iter=300, settle=300)
     assert found.converged.all()
 
-    def tilted(w: np.ndarray) -> float:
-        losses = np.logaddexp(0, -y * (Z @ w[:-1] + w[-1]))
-        return 30 * (logsumexp(2 * losses) - np.log(60)) + 0.05 * float(w[:-1] @ w[:-1])
+    def objective(w: np.ndarray) -> float:
+        return tilted(2.0)(np.logaddexp(0, -y * (Z @ w[:-1] + w[-1]))) + 0.05 * float(w[:-1] @ w[:-1])
 
-    best = minimize(tilted, np.zeros(7), method="BFGS", options={"gtol": 1e-6}).fun
-    assert tilted(np.append(found.coef[0], found.intercept[0])) == pytest.approx(best, rel=1e-3)
+    best = minimize(objective, np.zeros(7), method="BFGS", options={"gtol": 1e-6}).fun
+    assert objective(np.append(found.coef[0], found.intercept[0])) == pytest.approx(best, rel=1e-3)
 
 
 Value = Callable[[np.ndarray], float]

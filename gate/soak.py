@@ -60,12 +60,8 @@ def resident(pid: int) -> float:
 
 
 def slope_of(cells: np.ndarray, memory: np.ndarray) -> tuple[float, float]:
-    """Return the slope for 1000 cells after the first fifth, and its standard error.
-
-    Memory grows in steps that stay, such as a table that is enlarged once. Neighbouring samples are therefore not
-    independent, and a regression line would take one step for a slope. To measure steady growth, this is the median of
-    the slopes between the means of twenty blocks (Theil and Sen).
-    """
+    """Return the slope for 1000 cells after the first fifth, by Theil and Sen, and its standard error."""
+    # Memory grows in steps that stay, such as a table that is enlarged once; a regression line would see a slope.
     fifth = len(cells) // 5
     x = np.array([part.mean() for part in np.array_split(cells[fifth:], 20)]) / 1000
     y = np.array([part.mean() for part in np.array_split(memory[fifth:], 20)])

@@ -1,6 +1,4 @@
-"""Every command with every kind of bad file, hostile names, signals, closed streams and low limits: messages, never a
-traceback.
-"""
+"""Every command with bad files, hostile names, signals, closed streams and low limits: messages, no traceback."""
 
 import contextlib
 import gzip

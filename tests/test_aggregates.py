@@ -160,17 +160,6 @@ def test_close_of_everything_is_average_bit_for_bit(case: Case, masses: list[flo
     np.testing.assert_array_equal(get_aggregate("close").weights(losses, threshold=1.0, k=n), np.ones(n))
 
 
-@some
-@given(case=cases())
-def test_relatives_meet_at_their_ends(case: Case) -> None:
-    average, atk = replace(case, m=0).weights("average"), replace(case, m=0).weights("atk")
-    np.testing.assert_array_equal(replace(case, m=0).weights("ranked_range"), atk)
-    np.testing.assert_array_equal(replace(case, m=0).weights("trimmed"), average)
-    np.testing.assert_array_equal(average, np.array(case.masses, dtype=float))
-    if case.total >= 1:
-        np.testing.assert_array_equal(replace(case, k=1).weights("atk"), case.weights("maximal"))
-
-
 @pytest.mark.parametrize("n", [1, 3, 7, 10, 29, 100, 1000])
 def test_a_percentage_that_means_a_whole_count_is_that_count(n: int) -> None:
     # 0.07 * 100 is 7.000000000000001 in floats: the eighth example must get nothing.

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import example, given, strategies as st
+from hypothesis import given, strategies as st
 
 from closecall.losses import LOSSES, Loss, get_loss
 
@@ -135,13 +135,3 @@ def test_logistic_never_overflows_and_is_exact_to_rounding(dtype: type[np.floati
         exact = exact_logistic(margin)
         error = abs(Fraction(value) - Fraction(exact))
         assert error <= 4 * Fraction(float(info.eps)) * Fraction(exact) + 2 * Fraction(float(info.smallest_subnormal))
-
-
-@every_loss
-@given(margin=st.floats(-1e6, 1e6))
-@example(margin=0.0)
-def test_a_loss_is_elementwise_in_any_shape(loss: Loss, margin: float) -> None:
-    square = np.full((2, 3), margin)
-    for function in (loss.value, loss.slope):
-        alone = function(np.array([margin]))
-        np.testing.assert_allclose(function(square), np.broadcast_to(alone, (2, 3)), rtol=1e-14)

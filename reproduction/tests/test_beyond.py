@@ -169,14 +169,3 @@ def test_their_pages_and_numbers_are_published(tmp_path: Path, monkeypatch: pyte
     assert {row["splits"] for row in found["sorr"].values()} == {"2"}
     assert set(found["exact01"]) == set(STUDIES["exact"].places) - {("", BOUND)}
     assert found["exact01"]["", EXACT]["above_bound"] == "0"
-
-
-@pytest.mark.shared_data
-def test_the_real_sets(shared_data: Path) -> None:
-    (job,) = prepare(["exact01"], RunOptions(max_iter=60), download=False)
-    ends = []
-    for cell in job.cells():
-        record = run_cell(cell, str(shared_data))
-        errors = {row["method"]: record.sizes[0] - int(row["train"]) for row in record.rows}
-        ends.append((errors[EXACT], errors[BOUND]))
-    assert ends == [(66, 66), (151, 151)]

@@ -126,11 +126,3 @@ def test_signs() -> None:
 def test_refusals(changes: dict[str, Any], match: str) -> None:
     with pytest.raises(DataError, match=match):
         make(**changes)
-
-
-def test_frame_spells_categories() -> None:
-    pytest.importorskip("pandas")
-    frame = make().frame()
-    assert list(frame.columns) == ["u", "v", "bit", "letter"]
-    assert frame["letter"].iloc[:2].tolist() == ["c", "d"]
-    assert (frame["bit"].isna() == np.isnan(make().X[:, 2])).all()

@@ -1,4 +1,4 @@
-"""Engines and driver: killed workers, cells that kill workers, a killed driver, two drivers on one store."""
+"""Engines and driver: killed workers, cells that kill workers, a killed driver."""
 
 import json
 import os
@@ -116,21 +116,6 @@ def test_a_driver_killed_often_loses_and_repeats_nothing(folder: Path, monkeypat
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     expected = {task.cell.key: toy_rows(task.cell)["test"].tolist() for task in tasks(count)}
     assert results(store) == expected
-
-
-def test_two_drivers_on_one_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CLOSECALL_TEST_SLEEP", "0.2")
-    command = [sys.executable, "-m", "reproduction.tests.helpers", str(folder / "s.sqlite"), "local", "4"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
-        assert first.stdout is not None
-        first.stdout.readline()
-        second = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert second.returncode != 0
-        assert f"another run (process {first.pid} on " in second.stderr
-        first.communicate()
-    assert first.returncode == 0
-    assert len(results(folder / "s.sqlite")) == 4
-    assert set(begun(folder).values()) == {1}
 
 
 def test_workers_use_one_blas_thread(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

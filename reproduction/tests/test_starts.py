@@ -1,5 +1,6 @@
 """Networks with a start for every setting: their cells, those with one start, and the control."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,12 +9,12 @@ import numpy as np
 from closecall.network import train_grid
 from reproduction.protocol import load_dataset
 from reproduction.protocol.grid import EQUAL_STARTS, choose, grid, k_grid
-from reproduction.protocol.plan import TARGETS, Cell, RunOptions, Size
+from reproduction.protocol.plan import NETWORK_STEPS, TARGETS, Cell, RunOptions, Size
 from reproduction.protocol.published import LOSSES, METHODS
 from reproduction.run.campaign import jobs_of
 from reproduction.run.cell import divide, new_starts, run_cell
 from reproduction.run.exchange import export_store, import_folder, read_folder
-from reproduction.run.jobs import Job
+from reproduction.run.jobs import Job, from_json
 from reproduction.run.scores import Archive
 from reproduction.run.store import Store
 
@@ -40,8 +41,13 @@ def test_the_paper_has_new_starts_and_sound_keeps_its_one() -> None:
     assert recipes == {
         ("linear", "paper"): 1, ("linear", "sound"): 1, ("network", "paper"): 3, ("network", "sound"): 2,
     }  # fmt: skip
+    assert {cell.max_iter for cell in new.cells() if cell.model == "network"} == {NETWORK_STEPS}
     assert found["network", "paper"].cost > found["network", "sound"].cost
     assert not new.contains(old)
+    first = replace(old, options=replace(options, max_iter=NETWORK_STEPS, models=("network",), recipe=1))
+    assert {cell.recipe for cell in first.cells()} == {1}  # as in an older store
+    assert not old.contains(first)
+    assert from_json(json.loads(json.dumps(new.as_json()))) == new
     assert "new starts" in new.described()[1]
     assert "new starts" not in old.described()[1]
     alone = Job(TARGETS["figure1"], (), options, (), ())  # `reproduce all --models network` also asks for this target

@@ -141,6 +141,8 @@ def test_plans() -> None:
     assert len({target.name for target in get_targets(["all", "table1"])}) == 11
 
 
-def test_an_unknown_start_is_refused() -> None:
+def test_unknown_starts_and_recipes_are_refused() -> None:
     with pytest.raises(ValueError, match="unknown start 'north'; choose one of: least_squares, zeros"):
         RunOptions(start="north")
+    with pytest.raises(ValueError, match="unknown recipe"):
+        RunOptions(recipe=4)

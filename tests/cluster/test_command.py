@@ -21,12 +21,6 @@ from tests.table.helpers import Run
 from tests.table.test_streamed import columns, write
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    monkeypatch.chdir(tmp_path)
-    return Run(monkeypatch, capsys)
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     with workers(2) as found:

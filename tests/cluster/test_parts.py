@@ -68,23 +68,6 @@ def test_partitions_of_a_table_are_summed_alike(monkeypatch: pytest.MonkeyPatch)
         assert_same(numbers(reduce(add, [each[number] for each in parts])), expected[number])
 
 
-def test_an_average_is_summed_as_a_loop_would() -> None:
-    X, y, mass = table(1, 60)
-    frame, request = frame_of(X), Request(1, "logistic", None, "tangents", (C, LossWindow(), 0.01))
-    found = answer(frame, [request], make_block(X, y, mass))[0]
-    value, gradient, bend = 0.0, np.zeros(4), np.zeros((4, 4))
-    for x, sign, weight in zip(X, 2 * y - 1, mass, strict=True):
-        row = np.append((x - frame.mean) / frame.scale, 1.0)
-        margin = sign * float(row @ C)
-        p = 1 / (1 + np.exp(margin))
-        value = value + weight * np.log1p(np.exp(-margin))
-        gradient, bend = gradient - weight * sign * p * row, bend + weight * p * (1 - p) * np.outer(row, row)
-    assert found.value == pytest.approx(value, rel=1e-12)
-    assert found.held == mass.sum()
-    assert np.allclose(found.across.sum(axis=0), gradient, rtol=1e-10)
-    assert np.allclose(found.bend, bend, rtol=1e-10)
-
-
 def test_a_weight_is_that_many_copies_in_every_sum() -> None:
     X, y, mass = table(2)
     copies = np.repeat(np.arange(400), mass.astype(int))

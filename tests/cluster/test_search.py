@@ -74,16 +74,6 @@ def test_a_fold_counts_neither_in_the_survey_nor_in_the_sample_of_the_others() -
         assert total_mass(left, frame) == (mass * np.where(y > 0, 3.0, 1.0))[kept].sum()
 
 
-def test_folds_are_those_of_the_values_wherever_a_row_is() -> None:
-    X = table(2, 400)[0].round(1)
-    whole, order = fold_of(row_hashes(X), 5), np.random.default_rng(0).permutation(400)
-    assert np.array_equal(fold_of(row_hashes(X[order][:77].astype(np.float64)), 5), whole[order][:77])
-    single = X.astype(np.float32)
-    assert np.array_equal(fold_of(row_hashes(single), 5), fold_of(row_hashes(single.astype(np.float64)), 5))
-    for row in range(0, 400, 7):  # equal rows are in one fold
-        assert len(set(whole[(X[row] == X).all(axis=1)])) == 1
-
-
 @pytest.mark.parametrize("classes", [2, 3])
 def test_who_is_right_is_counted_on_rows_that_did_not_choose(classes: int) -> None:
     rng = np.random.default_rng(3)

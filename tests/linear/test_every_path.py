@@ -1,7 +1,6 @@
 """Every aggregate x loss x form of classes x way of computing against the definition, at random parameters.
 
-The definition is written down here once more: losses of the scores, the aggregate's weights, and the derivative of the
-losses with these weights held, by differences. No path's own helper is used.
+The definition is written down here once more, with derivatives by differences; no path's own helper is used.
 """
 
 from collections.abc import Callable, Iterator

@@ -19,13 +19,6 @@ Y = np.where(LABELS == 1, 1.0, -1.0)
 ALPHA = 0.8
 
 
-def test_a_smoothed_superquantile_tends_to_atk() -> None:
-    """Narrow smoothing is average top-k of the same share, times n / k: the same solution for alpha times k / n."""
-    narrow = solve(X, Y, [Problem("logistic", "superquantile(0.6,0.001)", alpha=ALPHA)], max_iter=500, settle=500)
-    atk = solve(X, Y, [Problem("logistic", "atk", 0.4, ALPHA * 0.4)], max_iter=500, settle=500)
-    assert narrow.objective[0] == pytest.approx(atk.objective[0] / 0.4, rel=2e-3)
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_smooth_members_settle_at_far_outliers_and_small_penalties(seed: int) -> None:
     """Convex and smooth; updating fixed weights in turn converges slowly and once ended 5 % above the minimum."""
@@ -37,12 +30,11 @@ def test_smooth_members_settle_at_far_outliers_and_small_penalties(seed: int) ->
     found = solve(Z, y, [Problem("logistic", name, alpha=0.1) for name in names], max_iter=300, settle=300)
     assert found.converged.all()
 
-    def tilted(w: np.ndarray) -> float:
-        losses = np.logaddexp(0, -y * (Z @ w[:-1] + w[-1]))
-        return 30 * (logsumexp(2 * losses) - np.log(60)) + 0.05 * float(w[:-1] @ w[:-1])
+    def objective(w: np.ndarray) -> float:
+        return tilted(2.0)(np.logaddexp(0, -y * (Z @ w[:-1] + w[-1]))) + 0.05 * float(w[:-1] @ w[:-1])
 
-    best = minimize(tilted, np.zeros(7), method="BFGS", options={"gtol": 1e-6}).fun
-    assert tilted(np.append(found.coef[0], found.intercept[0])) == pytest.approx(best, rel=1e-3)
+    best = minimize(objective, np.zeros(7), method="BFGS", options={"gtol": 1e-6}).fun
+    assert objective(np.append(found.coef[0], found.intercept[0])) == pytest.approx(best, rel=1e-3)
 
 
 Value = Callable[[np.ndarray], float]
@@ -110,6 +102,7 @@ def test_members_reach_the_minimum_that_scipy_finds(name: str) -> None:
     for end, rel in zip(ends, (1e-5, 2e-4), strict=True):
         assert value(end) == pytest.approx(best.fun, rel=rel)
     assert solved.converged[0] or name.startswith("human")
+    assert model.support_.size == 120 or not name.startswith("tilted")  # every loss counts
     assert solved.objective[0] == pytest.approx(value(ends[0]), rel=1e-9), "the reported objective is the definition's"
 
 
@@ -122,16 +115,3 @@ def test_a_search_tries_every_member_of_a_family() -> None:
     assert {*FAMILIES["tilted"].grid, *aggregates[1:], "average"} == tried
     assert model.aggregate_ in tried
     assert model.score(X, LABELS) > 0.7
-
-
-@pytest.mark.parametrize("multiclass", ["ovr", "top_two"])
-def test_three_classes(multiclass: str) -> None:
-    rows, codes = make_classification(150, n_features=5, n_informative=3, n_classes=3, random_state=1)
-    model = AggregateLossClassifier(aggregate="tilted(1)", multiclass=multiclass, tol=1e-3).fit(rows, codes)
-    assert model.score(rows, codes) > 0.6
-    assert model.support_.size == 150  # every loss counts
-
-
-def test_a_family_alone_is_refused_by_a_single_fit() -> None:
-    with pytest.raises(ValueError, match="'tilted' is a family of aggregates; name a member"):
-        AggregateLossClassifier(aggregate="tilted").fit(X, LABELS)

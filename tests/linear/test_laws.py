@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
@@ -17,7 +16,7 @@ from closecall import (
     CloseKClassifierCV,
 )
 from closecall.linear.splits import heat_rows, make_splits
-from closecall.linear.training import Training, arrange, check_training, row_hashes
+from closecall.linear.training import arrange, check_training, row_hashes
 from reproduction.protocol import load_dataset
 
 #: Runs are short on purpose; test_warnings.py tests their warnings.
@@ -91,26 +90,6 @@ def test_names_of_the_classes_do_not_matter(model: Any) -> None:
     assert np.array_equal(model.fit(X, names).predict(X) == "ant", model.fit(X, y).predict(X) == 1)
     np.testing.assert_array_equal(scores(model.fit(X, y), X), -scores(model.fit(X, names), X))
     np.testing.assert_array_equal(scores(model.fit(X, 1 - y), X), scores(model.fit(X, names), X))
-
-
-@given(st.integers(0, 10_000), st.integers(2, 12), st.booleans())
-@settings(max_examples=60)
-def test_arrange_keeps_mass_and_forgets_order(seed: int, samples: int, thin: bool) -> None:
-    rng = np.random.default_rng(seed)
-    X = rng.integers(-1, 2, (samples, 2)).astype(float)
-    codes, mass = rng.integers(0, 2, samples), rng.integers(1, 4, samples) / (3.0 if thin else 1.0)
-
-    def arranged(order: np.ndarray) -> Any:
-        parts = X[order], codes[order], mass[order], np.arange(2), row_hashes(X[order]), order
-        return arrange(Training(*parts), codes[order])
-
-    first, second = arranged(np.arange(samples)), arranged(rng.permutation(samples))
-    np.testing.assert_array_equal(first.X, second.X)
-    np.testing.assert_array_equal(first.mass, second.mass)
-    for row, label in {(tuple(row), label) for row, label in zip(X.tolist(), codes.tolist(), strict=True)}:
-        given_mass = mass[(row == X).all(axis=1) & (codes == label)].sum()
-        kept = first.mass[(row == first.X).all(axis=1) & (first.labels == label)].sum()
-        assert kept == pytest.approx(given_mass)
 
 
 def test_hashes_agree_over_types() -> None:

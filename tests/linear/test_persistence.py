@@ -1,9 +1,5 @@
-"""A saved model is the same in a new process; a damaged or altered file raises a clear error."""
+"""A saved model comes back whole; a damaged or altered file raises a clear error."""
 
-import json
-import pickle
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -58,18 +54,6 @@ def test_a_model_comes_back_whole(model: Any, classes: int, tmp_path: Path) -> N
         assert repr(again.guard_report_) == repr(model.guard_report_)  # NaN does not equal itself
 
 
-def test_a_new_process_predicts_the_same(model: CloseKClassifier, path: Path, tmp_path: Path) -> None:
-    X, _ = data()
-    np.save(tmp_path / "X.npy", X)
-    code = (
-        "import sys, json, numpy as np, closecall; folder = sys.argv[1]; "
-        "model = closecall.load_model(folder + '/model.npz'); "
-        "print(json.dumps(model.decision_function(np.load(folder + '/X.npy')).tolist()))"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == model.decision_function(X).tolist()
-
-
 def test_feature_names_come_back(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas", reason="feature names come from pandas: pip install pandas")
     X, y = data()
@@ -109,22 +93,6 @@ def test_changed_coefficients_are_noticed(path: Path) -> None:
     np.savez(path, **content)
     with pytest.raises(ValueError, match="checksum does not match"):
         load_model(path)
-
-
-class Bomb:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (open, ("/tmp/closecall-bomb-went-off", "w"))
-
-
-def test_a_pickle_inside_is_not_executed(tmp_path: Path) -> None:
-    path = tmp_path / "model.npz"
-    np.savez(path, header=np.array([Bomb()], dtype=object), checksum=np.zeros(32, np.uint8))
-    with pytest.raises(ValueError, match="not a complete saved model"):
-        load_model(path)
-    path.write_bytes(pickle.dumps(Bomb()))
-    with pytest.raises(ValueError, match="not a complete saved model"):
-        load_model(path)
-    assert not Path("/tmp/closecall-bomb-went-off").exists()
 
 
 def test_other_archives_versions_and_classes(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import sparse, stats
-from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 
@@ -13,16 +12,13 @@ from closecall import AggregateLossClassifier, AggregateLossClassifierCV, CloseK
 from closecall.linear.splits import heat_rows, make_splits, outlying
 from closecall.linear.training import Training, row_hashes
 from closecall.paired import GUARD
+from tests.linear.test_answers import plain
 
 
 def turned() -> tuple[np.ndarray, np.ndarray]:
     """Mislabelled rows turn the average; close-k is clearly better."""
     X = np.concatenate([np.linspace(-2, 0, 100), np.linspace(0, 2, 100), np.linspace(-4, -3, 25)])[:, None]
     return X, np.repeat([0, 1, 1], [100, 100, 25])
-
-
-def plain(samples: int = 200, **more: Any) -> tuple[np.ndarray, np.ndarray]:
-    return make_classification(samples, n_features=5, flip_y=0.2, random_state=1, **more)
 
 
 def test_the_guard_takes_a_real_gain_and_says_so() -> None:
@@ -147,15 +143,6 @@ def test_the_baseline_is_logistic_regression_whatever_the_loss() -> None:
     np.testing.assert_allclose(model.coef_, theirs.coef_, atol=2e-3)
     raced = {(p["loss"], p["aggregate"]) for p in model.cv_results_["params"]}
     assert raced == {("logistic", "average"), ("hinge", "average"), ("hinge", "close_decay")}
-
-
-@pytest.mark.parametrize("scoring", ["f1", "roc_auc", "balanced_accuracy"])
-def test_other_scores(scoring: str) -> None:
-    X, y = plain()
-    model = CloseKClassifierCV(scoring=scoring, alphas=(0.1, 1.0), ks=(0.3,), max_iter=60).fit(X, y)
-    weighted = CloseKClassifierCV(scoring=scoring, alphas=(0.1, 1.0), ks=(0.3,), max_iter=60)
-    assert 0.5 < model.best_score_ <= 1
-    assert 0.5 < weighted.fit(X, y, sample_weight=1.0 + (y > 0)).best_score_ <= 1
 
 
 def test_a_validation_split_has_no_fresh_folds() -> None:

@@ -1,12 +1,11 @@
 """ResidualMLPClassifier and ResidualMLPClassifierCV as scikit-learn classifiers."""
 
-import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.datasets import make_blobs, make_moons
-from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -111,14 +110,6 @@ def test_m_is_searched() -> None:
     assert not np.array_equal(few, many)  # if m were ignored, both would equal the average
     with pytest.raises(ValueError, match="leaves no examples"):
         ResidualMLPClassifierCV(aggregates=("ranked_range",), ms=(0.9,), **settings).fit(X, y)
-
-
-def test_it_fits_into_the_ecosystem() -> None:
-    X, y = make_moons(80, noise=0.2, random_state=0)
-    search = GridSearchCV(ResidualMLPClassifier(max_iter=20, random_state=0), {"k": [0.1, None]}, cv=2).fit(X, y)
-    copy = pickle.loads(pickle.dumps(search.best_estimator_))
-    assert np.array_equal(copy.decision_function(X), search.decision_function(X))
-    assert not hasattr(copy, "predict_proba")
 
 
 def test_bad_input_is_explained() -> None:

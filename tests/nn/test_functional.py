@@ -19,24 +19,14 @@ from closecall.nn import functional, logit_losses, margins  # noqa: E402
 from closecall.nn.forms import MARGIN_LOSSES  # noqa: E402
 from closecall.nn.selection import cut_rows, cut_sorted  # noqa: E402
 from tests.family_twins import MEMBERS, member_weights  # noqa: E402
+from tests.network.test_network import COUNTS  # noqa: E402
 
 THRESHOLD = 0.7
-#: Settings under which each aggregate is put through the transformations, on at least 12 losses.
-SETTINGS: dict[str, dict[str, Any]] = {
-    "average": {},
-    "maximal": {},
-    "top": {"k": 5},
-    "atk": {"k": 0.3},
-    "close": {"k": 7},
-    "close_decay": {"k": 7},
-    "ranked_range": {"k": 9, "m": 3},
-    "trimmed": {"m": 4},
-}
 
 
 def reduced(name: str, **more: Any) -> Any:
     return lambda losses, mass=None: functional.aggregate(
-        name, losses, mass=mass, threshold=THRESHOLD, **SETTINGS[name], **more
+        name, losses, mass=mass, threshold=THRESHOLD, **COUNTS[name], **more
     )
 
 
@@ -103,8 +93,6 @@ BAD: list[tuple[Any, str]] = [
     (lambda: functional.close_k(FIVE, 0, 1.0), "k=0 is too small"),
     (lambda: functional.close_k(FIVE, 1.5), r"k=1\.5 is not a fraction"),
     (lambda: functional.close_k(torch.empty(0), 1), "no losses"),
-    (lambda: functional.average(torch.tensor([1.0, math.inf])), "NaN or infinite"),
-    (lambda: functional.average(torch.tensor([1.0, math.nan])), "NaN or infinite"),
     (lambda: functional.close_k(torch.tensor([1.0, math.inf]), 1, closeness=torch.zeros(2)), "NaN or infinite"),
     (lambda: functional.close_k(torch.tensor([1.0, math.nan]), 1, closeness=torch.zeros(2)), "NaN or infinite"),
     (lambda: torch.func.vmap(lambda row: functional.close_k(row, 1, 1.0))(NAN), "NaN"),

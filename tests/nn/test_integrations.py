@@ -1,7 +1,4 @@
-"""Lightning, Hugging Face's Trainer, accelerate and skorch against a plain loop: accumulation, bfloat16, resume.
-
-The packages come with the extra ``integrations``; where one is missing its tests are skipped.
-"""
+"""Lightning, Hugging Face's Trainer, accelerate and skorch against a plain loop: accumulation, bfloat16, resume."""
 
 from pathlib import Path
 from typing import Any

@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closeca
 
 from closecall import nn  # noqa: E402
 from closecall.nn import general, plan, quick  # noqa: E402
+from tests.nn.test_as_torch import same  # noqa: E402
 
 
 def as_mass(count: Any, total: float, default: float) -> float:
@@ -164,6 +165,35 @@ def test_hard_negatives_image_by_image() -> None:
         value = reducer(leaf, positives=torch.tensor(positives), mask=torch.tensor(mask))
         assert value.item() == pytest.approx((expected * losses).sum(), abs=1e-9)
         np.testing.assert_allclose(torch.autograd.grad(value, leaf)[0], expected, atol=1e-9)
+
+
+def single_shot(logits: Any, targets: Any) -> Any:
+    """Sum the losses of all positives and three negatives for each, divided by the number of positives."""
+    total, found = 0.0, 0
+    for anchors, labels in zip(logits, targets, strict=True):
+        losses = torch.nn.functional.cross_entropy(anchors.T, labels, reduction="none")
+        positive = labels > 0
+        rank = losses.detach().masked_fill(positive, -math.inf).argsort(descending=True)
+        negative = rank[: min(3 * int(positive.sum()), int((~positive).sum()))]
+        total = total + losses[positive].sum() + losses[negative].sum()
+        found += int(positive.sum())
+    return total / max(found, 1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_single_shot_mining(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    loss = nn.HardNegativesLoss("cross_entropy", ratio=3, dim=1, reduction="sum")
+    for rate in (0.02, 0.1, 0.4):
+        logits = torch.randn(4, 6, 100, generator=generator, dtype=torch.float64)
+        targets = torch.randint(1, 6, (4, 100), generator=generator)
+        targets[torch.rand(4, 100, generator=generator) > rate] = 0
+        same(
+            lambda leaf, targets: loss(leaf, targets) / (targets > 0).sum().clamp(min=1),
+            lambda leaf, targets: single_shot(leaf, targets) + 0 * leaf.sum(),
+            logits,
+            targets,
+        )
 
 
 @pytest.mark.parametrize("t", [-3.0, -0.1, 0.0, 0.5, 40.0])

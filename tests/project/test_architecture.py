@@ -1,7 +1,4 @@
-"""Importing closecall loads no large package, and its commands load no reproduction.
-
-Which modules may import which is checked by import-linter (``make lint``); its contracts are in pyproject.toml.
-"""
+"""Importing closecall loads no large package, and its commands load no reproduction."""
 
 from __future__ import annotations
 

@@ -12,6 +12,9 @@ pytest.importorskip("altair", reason='needs the extras bench and plots: pip inst
 
 from closecall.cli.main import app
 from closecall.linear import load_model
+from closecall.table.model import TableModel
+from closecall.table.read.dataset import DataError
+from closecall.table.table import read
 from reproduction.pages.formats import to_csv
 from reproduction.pages.sections import build
 from reproduction.run.campaign import stored_jobs
@@ -49,3 +52,7 @@ def test_a_model_of_a_table_predicts_what_it_predicted(tmp_path: Path) -> None:
     found, expected = (list(csv.DictReader(path.read_text().splitlines())) for path in (out, OLD / "predicted.csv"))
     assert [row["prediction"] for row in found] == [row["prediction"] for row in expected]
     np.testing.assert_allclose(*([float(row["score"]) for row in rows] for rows in (found, expected)), rtol=1e-9)
+    model = TableModel.load(str(OLD / "table.npz"))  # without marks of the training rows, and without calibration
+    assert model.seen.size == 0
+    with pytest.raises(DataError, match="fitted by an earlier release; fit it again"):
+        model.probabilities(read(str(OLD / "table.csv")).frame)

@@ -156,14 +156,6 @@ def test_joint_classes_take_what_takes_no_k(name: str, multiclass: str, added: N
     assert models[0].k_ == (1.0 if name == "maximal" else 90.0)
 
 
-def test_a_decaying_aggregate_of_ones_own_decays(added: None) -> None:
-    rng = np.random.default_rng(6)
-    X = rng.normal(size=(120, 3))
-    y = np.where(X[:, 0] + rng.normal(size=120) > 0, 1.0, -1.0)
-    mine, known = solve(X, y, [Problem("logistic", name, 12) for name in ("my_decay", "close_decay")], max_iter=90).coef
-    np.testing.assert_allclose(mine, known, rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_margins_far_out_are_not_tied_with_rows_left_out(dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
     """The k examples reach margins of -90 to -200; they lie inside the fold and are taken in order."""
@@ -188,11 +180,7 @@ def test_margins_far_out_are_not_tied_with_rows_left_out(dtype: type, monkeypatc
 @pytest.mark.parametrize("aggregate", ["tilted(1)", "tilted(4)", "superquantile(0.8,0.1)", "superquantile(0.5,2)"])
 @pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
 def test_the_gap_of_a_family_is_a_share_of_its_own_objective(loss: str, aggregate: str) -> None:
-    """At a point moved along a faint column, the gap is the distance from SciPy's minimum.
-
-    Such a move changes little but the penalty, so the gap is almost exact. Relative to the weighted losses alone, it
-    would be too small.
-    """
+    """At a point moved along a faint column, which changes little but the penalty, the gap is almost exact."""
     rng = np.random.default_rng(9)
     for _ in range(4):
         X = rng.normal(size=(60, 3)) * [3.0, 1.0, 1e-6]

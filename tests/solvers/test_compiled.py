@@ -6,8 +6,7 @@ from hypothesis import given, settings, strategies as st
 
 from closecall.aggregates import get_aggregate
 from closecall.losses import get_loss
-from closecall.objective import Problem
-from closecall.solvers import compiled, solve
+from closecall.solvers import compiled
 from closecall.solvers.design import Design
 from closecall.solvers.kernels import PULLS, make_mass
 
@@ -129,31 +128,6 @@ def test_extreme_margins_stay_finite(dtype):
         found = pulls(values, "logistic", aggregate, np.array([3.0]), np.ones(10), np.full((1, 3), -1.0))
         assert np.isfinite(found).all()
         assert (found >= 0).all()
-
-
-@pytest.mark.parametrize("mixture", ["plain", "folds", "weights"])
-def test_solutions_equal_those_without_it(monkeypatch, mixture):
-    rng = np.random.default_rng(3)
-    X = rng.standard_normal((300, 5))
-    y = np.where(X @ rng.standard_normal(5) + 0.8 * rng.standard_normal(300) > 0.5, 1, -1)
-    problems = [
-        Problem(loss, aggregate, k, alpha)
-        for loss in ("logistic", "hinge", "squared_hinge")
-        for aggregate in ("average", "atk", "top", "close", "close_decay")
-        for k in ((10, 90) if get_aggregate(aggregate).takes else (300,))
-        for alpha in (0.1, 10)
-    ]
-    options = {
-        "plain": {},
-        "folds": {"folds": (np.arange(300) % 5 != np.arange(2)[:, None]), "fold_of": np.arange(len(problems)) % 2},
-        "weights": {"sample_weight": rng.integers(1, 4, 300)},
-    }[mixture]
-    # Few steps: later, the last bit decides which of two nearly equal examples is selected, and both are right.
-    fast = solve(X, y, problems, max_iter=30, tol=0, **options)
-    monkeypatch.setattr(compiled, "LIBRARY", None)
-    slow = solve(X, y, problems, max_iter=30, tol=0, **options)
-    np.testing.assert_allclose(fast.coef, slow.coef, rtol=1e-6, atol=1e-7)
-    np.testing.assert_allclose(fast.objective, slow.objective, rtol=1e-7)
 
 
 def test_what_it_does_not_support_is_left_to_numpy(monkeypatch):

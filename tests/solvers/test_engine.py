@@ -279,13 +279,6 @@ def test_cuts_count_what_their_aggregates_weigh(name, k, m, counts):
     assert cut.convex > other.convex
 
 
-def test_bad_parameters_are_named():
-    X, y, _ = table(3, 60, levels=1)
-    for options, words in (({"n_starts": -1}, "n_starts"), ({"solver": "paths"}, "unknown solver")):
-        with pytest.raises(ValueError, match=words):
-            CloseKClassifier(**options).fit(X, y)
-
-
 def test_an_objective_of_nothing_is_no_error():
     """With the hinge loss, a huge alpha and few close calls, the value is exactly zero."""
     rng = np.random.default_rng(0)

@@ -72,6 +72,7 @@ def test_every_number_type(dtype: type) -> None:
     X = (np.abs(X) * 3).astype(dtype)
     found = solve(X, y, everything(), max_iter=60)
     check(found, len(y))
+    assert found.coef.dtype == np.float64
     averages = [
         row for row, item in enumerate(everything()) if item.aggregate == "average" and LOSSES[item.loss].convex
     ]
@@ -171,26 +172,6 @@ def test_bad_arguments_are_named(name: str) -> None:
     arguments = {"X": X, "y": y, "problems": [Problem()], **given}
     with pytest.raises((ValueError, TypeError), match=message):
         solve(arguments.pop("X"), arguments.pop("y"), arguments.pop("problems"), **arguments)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("storage", [np.asarray, sparse.csr_matrix])
-def test_nan_and_infinity_are_refused(value: float, storage: Any) -> None:
-    X, y = data()
-    X[3, 2] = value
-    with pytest.raises(ValueError, match="NaN or infinite"):
-        solve(storage(X), y, [Problem()])
-
-
-def test_read_only_memory_maps(tmp_path: Path) -> None:
-    X, y = data()
-    np.save(tmp_path / "X.npy", X.astype(np.float32))
-    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
-    before = mapped.tobytes()
-    found = solve(mapped, y, everything(), max_iter=60)
-    expected = solve(X.astype(np.float32), y, everything(), max_iter=60)
-    np.testing.assert_array_equal(found.coef, expected.coef)
-    assert mapped.tobytes() == before
 
 
 def test_progress_reports_every_phase() -> None:

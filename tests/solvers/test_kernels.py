@@ -8,7 +8,7 @@ from closecall.aggregates import AGGREGATES, take_smallest
 from closecall.losses import LOSSES
 from closecall.solvers import kernels
 from closecall.solvers.design import make_design
-from closecall.solvers.kernels import PULLS, Mass, closeness, make_mass, minus_slope, select
+from closecall.solvers.kernels import PULLS, Mass, make_mass, select
 
 DTYPES = [np.float32, np.float64]
 KINDS = ["ones", "fold", "whole", "fractional"]
@@ -53,24 +53,6 @@ def test_top_weights_are_the_aggregate_top(case: tuple[np.ndarray, np.ndarray, M
     found = kernels._top_weights(keys.copy(), k, mass)
     # In float32 the unit of weight is the difference between sums of up to a thousand masses.
     np.testing.assert_allclose(found, expected, atol=2e-4 if keys.dtype == np.float32 else 1e-9)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("loss", LOSSES)
-def test_closeness_orders_like_the_distance_from_the_threshold(loss: str, dtype: type) -> None:
-    margins = np.random.default_rng(0).normal(size=(1, 500)).astype(dtype) * 3
-    far = np.array([[-1e4, -200.0, -80.0, 0.0, 80.0, 200.0, 1e4]], dtype=dtype)
-    key, finish = closeness(loss)
-    with np.errstate(over="ignore", under="ignore"):
-        for each in (margins, far):
-            keys, raw = key(-each)
-            slopes = -LOSSES[loss].slope(each.astype(float))
-            np.testing.assert_allclose(finish(raw), slopes, rtol=1e-4, atol=1e-6)
-            np.testing.assert_allclose(minus_slope(loss, -each), slopes, rtol=1e-4, atol=1e-6)
-            assert not np.isnan(keys).any()
-    plain = np.abs(LOSSES[loss].value(margins.astype(float)) - LOSSES[loss].threshold)[0]
-    ordered = plain[np.argsort(key(-margins)[0][0])]
-    assert (np.diff(ordered) > -1e-5 * np.maximum(1, ordered[1:])).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

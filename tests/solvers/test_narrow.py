@@ -57,10 +57,7 @@ def reachable(keys: np.ndarray, mass: np.ndarray, k: float, moved: float) -> tup
 @pytest.mark.parametrize("name", ["close", "close_decay", "trimmed", "ranked_range"])
 @pytest.mark.parametrize("seed", range(6))
 def test_what_settles_has_shares_that_make_the_gradient_zero(name: str, seed: int, way: str) -> None:
-    """A linear program finds such shares among all weights that are possible if no loss changes by more than the tol.
-
-    The tol is relative to the certified objective, even if a run starts far away and ends at a much higher one.
-    """
+    """A linear program finds such shares among weights that are possible if no loss changes by more than the tol."""
     X, y, mass, rng = draw(seed + 50)
     takes, total, d = AGGREGATES[name].takes, float(mass.sum()), X.shape[1]
     item = Problem("logistic", name, 0.5 if "k" in takes else None, float(10 ** rng.uniform(-2, 1)),

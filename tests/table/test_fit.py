@@ -122,20 +122,6 @@ def test_a_numeric_column_without_numbers_is_an_error(run: Run) -> None:
     assert not Path("p.csv").exists()
 
 
-def test_a_model_of_an_earlier_release_is_read(run: Run) -> None:
-    """An old file without marks and calibration predicts as before, and reports what is missing."""
-    Path("c.csv").write_text(customers(60))
-    model = TableModel.fit(read("c.csv"), "hinge")
-    model.classifier.set_params(calibration=None)
-    del model.classifier.calibrators_
-    model.save("m")
-    model.classifier.table_.pop("seen")
-    model.classifier.save("m")
-    assert len(run.predict("c.csv")) == 60
-    assert "says little about new rows" not in run.unfolded
-    run.refused("fit it again", "predict", "m", "c.csv", "--probabilities")
-
-
 def test_the_pipeline_works_in_scikit_learn(run: Run) -> None:
     run.fit(customers(), "--model", "logistic")
     model, table = TableModel.load("m"), read("t.csv")

@@ -157,10 +157,7 @@ def test_the_constant_must_reach_the_threshold():
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "squared_hinge"])
 def test_twice_the_threshold_is_enough(loss):
-    """Lemma k with M = 2T on families whose losses exceed M, if the best member is right on a mass of k or more.
-
-    Values are written out here: `aggregate_value` refuses a constant below a loss.
-    """
+    """Lemma k with M = 2T on families whose losses exceed M, if the best member is right on a mass of k or more."""
     rng, threshold = np.random.default_rng(7), get_loss(loss).threshold
     checked = exceeding = needed = 0
     for _ in range(300):
@@ -186,11 +183,7 @@ def test_twice_the_threshold_is_enough(loss):
 
 @pytest.mark.parametrize(("middle", "combined"), [(-0.5, 0), (-5.0, 10)])
 def test_one_vs_rest_can_be_best_in_every_part_and_wrong_together(middle, combined):
-    """Lemma k holds for each binary problem, not for the decision: three classes on a line.
-
-    Every part makes as few errors as any linear classifier can, and as few as close-1's minimiser must; how the middle
-    one says "rest" to everything decides whether the combined decision makes no error or ten.
-    """
+    """Three classes on a line: every part makes as few errors as possible, the combined decision none or ten."""
     x, y = np.repeat([-1.0, 0.0, 1.0], 10), np.repeat([0, 1, 2], 10)
     parts = [(-2.0, -1.0), (0.0, middle), (2.0, -1.0)]  # slope and intercept of each class against the rest
     scores = np.column_stack([slope * x + intercept for slope, intercept in parts])
@@ -275,11 +268,7 @@ def test_the_risk_bound_holds_as_often_as_it_says():
 
 @pytest.mark.parametrize("n", [10, 1000])
 def test_theorem_1_needs_a_finite_vc_dimension(n):
-    """A class that memorises: close-1's minimiser makes no training error at any n and need not be good elsewhere.
-
-    The class holds every function that is constant but on finitely many points. With 30 % positives regardless of x
-    its best risk is 0.3. Of the two members without training errors, equally minimal, one has risk 0.7.
-    """
+    """Functions constant except at finitely many points: of two minimisers of close-1, one has a risk of 0.7."""
     rng = np.random.default_rng(2)
     y = np.where(rng.random(n) < 0.3, 1, -1)
     x, fresh_x = rng.random(n), rng.random(2000)

@@ -56,7 +56,7 @@ class Problem:
             raise ValueError(f"alpha={self.alpha!r} must be a finite number >= 0")
 
     def resolve(self, total: float, steps: int) -> tuple[Loss, Aggregate, Schedule, float]:
-        """Return the loss, the aggregate, the schedule of k over ``steps`` steps and the mass of m."""
+        """Return the loss, the aggregate, the schedule of k over ``steps`` steps, and m as a mass."""
         loss, aggregate = get_loss(self.loss), get_aggregate(self.aggregate)
         k, m = aggregate.counts(self.k, self.m, total)
         return loss, aggregate, decay(k, total, steps) if aggregate.decays else constant(k), m
@@ -156,9 +156,9 @@ def values_and_gradients(
     The values (problems,) are sums of weighted losses + alpha / 2 * ||w||^2, without the constant M. The gradients have
     the shapes of ``coef`` (problems, features) and ``intercept`` (problems,).
 
-    ``X`` is an array or a CSR matrix (samples, features), ``y`` (samples,) is in {-1, +1}, and ``mass`` (samples,) are
-    sample weights. ``k`` contains one mass for each problem, which replaces its k, for a step of a decay run. With
-    ``penalize_intercept``, alpha penalises the intercept as well as the weights.
+    ``X`` is an array or a CSR matrix (samples, features), ``y`` (samples,) is in {-1, +1}, and ``mass`` (samples,)
+    contains sample weights. ``k`` contains one mass for each problem, which replaces its k, for a step of a decay run.
+    With ``penalize_intercept``, alpha penalises the intercept as well as the weights.
 
     Examples
     --------

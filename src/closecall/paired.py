@@ -77,7 +77,7 @@ class Gain:
 
     @property
     def strength(self) -> float:
-        """The largest guard that the mean gain exceeds, at most 8."""
+        """The largest guard that the mean gain exceeds (at most 8)."""
         guards = np.arange(0.01, _LARGEST, 0.01)
         exceeded = bisect_left(guards, self.mean, key=lambda guard: max(self.needed(guard), TINY))
         return float(guards[exceeded - 1]) if exceeded else 0.0

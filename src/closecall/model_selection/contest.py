@@ -22,15 +22,15 @@ class Folding:
     seen: dict[tuple[int, int], tuple[float, Array]]
 
     def scores(self, members: int) -> Array:
-        """Return the scores, an array (members, folds)."""
+        """Return the scores (members, folds)."""
         return np.array([[self.seen[member, fold][0] for fold in range(len(self.pairs))] for member in range(members)])
 
 
 class RowContest:
     """A contest that evaluates, on each part of the rows, a weighted mean of the best challengers on the other parts.
 
-    The first division is used to select challengers, and all divisions are used to evaluate them; weights are
-    (samples,).
+    The first division is used to select challengers, and all divisions are used to evaluate them; weights have
+    shape (samples,).
     """
 
     def __init__(self, divisions: list[Folding], members: int, weights: Array, units: Units) -> None:
@@ -83,7 +83,8 @@ class RowContest:
 
 
 class FoldContest:
-    """A contest that evaluates, on each fold, the challenger that is best on folds without common test rows or groups.
+    """A contest that evaluates, on each fold, the challenger that is best on the folds that share no test rows
+    or groups with it.
 
     A single challenger is evaluated on the folds of all divisions.
     """

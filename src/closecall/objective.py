@@ -33,7 +33,7 @@ class Problem:
     k : int, float or None
         How many examples the aggregate uses: a number, a fraction in (0, 1], or None for all of them.
     alpha : float
-        The strength of the L2 penalty, at least 0.
+        The strength of the L2 penalty, which is at least 0.
     m : int, float or None
         How many of the largest losses ``ranked_range`` and ``trimmed`` leave out.
 
@@ -109,9 +109,9 @@ def aggregate_value(
     The value of ``close`` is sum(s * l) + M * sum((c - s) * [m <= 0]) with weights s and masses c. This is the paper's
     close-k loss: an example outside the close set costs M if it is misclassified, and nothing otherwise.
 
-    Margins and masses have shape (samples,), and the problem's alpha is ignored. ``constant`` is M, at least the
-    largest loss that can occur for any of the parameters compared (0 by default). ``k`` is a mass that replaces the
-    problem's k.
+    Margins and masses have shape (samples,), and the problem's alpha is ignored. ``constant`` is M (0 by default),
+    which should be at least the largest loss that can occur for any of the parameters compared. ``k`` is a mass that
+    replaces the problem's k.
 
     Examples
     --------

@@ -87,7 +87,7 @@ class AggregateLossClassifier(_OneSetting):
         int 1 means one example; the float 1.0 means all of them (with a warning). Used only by ``top``, ``atk``,
         ``close``, ``close_decay`` and ``ranked_range``.
     alpha : float
-        The strength of the L2 penalty, >= 0.
+        The strength of the L2 penalty (>= 0).
     m : int, float or None
         How many of the largest losses ``ranked_range`` and ``trimmed`` leave out; required by these two aggregates and
         ignored by all others.

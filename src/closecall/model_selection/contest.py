@@ -66,7 +66,7 @@ class RowContest:
         return self.panel.informed(mean, outcomes, codes, spread, reference)
 
     def _blended(self, baseline: float) -> tuple[Array, Array]:
-        """Return the blend's accuracy by row, minus ``baseline`` times the baseline's, and the spread over tests."""
+        """Return the blend's accuracy per row, minus ``baseline`` times the baseline's, and the spread over tests."""
         panel, (total, squares, times) = self.panel, np.zeros((3, len(self.panel.part)))
         for division in self.divisions:
             for fold, (_, test) in enumerate(division.pairs):

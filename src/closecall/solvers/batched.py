@@ -93,8 +93,8 @@ def solve(
         The maximum number of further steps for averages that end without a certificate. If it is positive, other
         aggregates without a certificate are continued by :mod:`closecall.solvers.engine`.
     init : {"least_squares", "zeros"} or (coef, intercept)
-        The start: the minimum-norm least-squares solution for y, zeros, or given parameters, either for all problems
-        together or for each problem.
+        The start: the minimum-norm least-squares solution for y, zeros, or given parameters, either one set for all
+        problems or one for each problem.
     fit_intercept, penalize_intercept : bool
     sample_weight : array (samples,), optional
         The mass of each example.

@@ -126,7 +126,7 @@ def left_out(losses: Array, mass: Array, m: float) -> Array:
 
 
 def edge_at(cut: LossCut, losses: Array, mass: Array, threshold: float) -> float:
-    """Return the cut without a ramp that contains the mass k of these losses (samples,)."""
+    """Return the cut (without a ramp) that contains the mass k of these losses (samples,)."""
     if cut.kind == ALL:
         return np.inf
     keys = np.abs(losses - threshold) if cut.kind == CLOSE else -losses

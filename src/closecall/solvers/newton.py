@@ -63,7 +63,7 @@ class Book:
 
         The rounding of a product depends on its number of rows. If problems of several folds run together, the product
         therefore includes all of them until the end. Otherwise the labels of one fold would affect the last digits of
-        another.
+        the results for another.
         """
         if not self.folds or len(part) == len(self.final):
             return part @ matrix

@@ -62,7 +62,8 @@ def minimum_errors(
         ``enumeration`` takes rows ** features steps and proves its result. ``cones`` (branch and bound) is suited to
         few features and any number of errors, and ``milp``, which covers conflicts with HiGHS, to many features and few
         errors; both always provide a lower bound. ``auto`` uses ``enumeration`` if there are few rows or at most two
-        features, ``cones`` for up to five features (without linear combinations of others), and otherwise ``milp``.
+        features, ``cones`` for up to five features (not counting linear combinations of others), and otherwise
+        ``milp``.
     time_limit : float
         The time limit of ``cones`` and ``milp`` in seconds, which the last step may exceed.
     start : array (features,), optional

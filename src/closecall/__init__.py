@@ -40,7 +40,7 @@ __all__ = [
     "load_model",
 ]
 __version__ = "0.2.0.dev0"
-#: The modules of the names that are not in ``linear``.
+#: The module of each name that is not in ``linear``.
 _CORE = {
     "AGGREGATES": "aggregates", "LOSSES": "losses", "Problem": "objective", "get_aggregate": "aggregates",
     "get_loss": "losses", "SquashingScaler": "preprocessing",

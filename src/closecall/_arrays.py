@@ -79,7 +79,7 @@ class _Counted:
 def read_member(
     archive: zipfile.ZipFile, member: zipfile.ZipInfo, budget: Budget, expected: np.dtype[Any] | None = None
 ) -> Array:
-    """Return one array of an archive; it must hold the ``expected`` type, by default numbers or text."""
+    """Return one array of an archive; it must be of the ``expected`` type (numbers or text by default)."""
     headers: Any = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if member.compress_type not in METHODS:
         raise ArchiveError(f"{member.filename!r} uses a compression method that save does not use")

@@ -71,8 +71,8 @@ def take_smallest(keys: Array, mass: Array, k: Array | float) -> Array:
     """Return weights that select the mass ``k`` with the smallest keys; tied examples share the remaining mass.
 
     Keys have shape (problems, samples), masses have shape (samples,) or (problems, samples), and ``k`` is a float or an
-    array (problems,). Each weight (problems, samples) lies between 0 and the example's mass; the weights of each
-    problem sum to ``k``.
+    array of shape (problems,). Each weight (problems, samples) lies between 0 and the example's mass; the weights of
+    each problem sum to ``k``.
 
     Examples
     --------
@@ -212,10 +212,10 @@ class Aggregate:
         m: Count = None,
         mass: Array | None = None,
     ) -> Array:
-        """Return the weights of losses (samples,) or (problems, samples), in the same shape.
+        """Return the weights of losses (samples,) or (problems, samples), with the same shape.
 
         Only the close aggregates use the threshold T of the individual loss. ``k`` and ``m`` are numbers of examples or
-        fractions of the mass, and ``mass`` (samples,) are sample weights, 1 each by default.
+        fractions of the mass, and ``mass`` (samples,) contains sample weights, which default to 1.
 
         Examples
         --------

@@ -94,7 +94,7 @@ def smooth_weights(losses: Array, mass: Array, most: float, width: float) -> Arr
     shares = np.clip(1 + (losses - level) / width, 0, most)
     between = mass * ((shares > 0) & (shares < most))
     room = between.sum(axis=1, keepdims=True)
-    missing = total - (mass * shares).sum(axis=1, keepdims=True)  # by rounding
+    missing = total - (mass * shares).sum(axis=1, keepdims=True)  # due to rounding
     return mass * shares + between * np.where(room > 0, missing / np.where(room > 0, room, 1.0), 0.0)
 
 
@@ -130,7 +130,7 @@ class Weighing(NamedTuple):
 
 @dataclass(frozen=True)
 class Family:
-    """Aggregates that differ only in their parameters, from which ``make`` creates a member.
+    """Aggregates that differ only in the parameters from which ``make`` creates a member.
 
     A search that is given only the name of the family tries the members in ``grid``. ``label`` and ``what`` are the
     name and a one-line description, for display.

@@ -33,7 +33,7 @@ class Problem:
     k : int, float or None
         How many examples the aggregate uses: a number, a fraction in (0, 1], or None for all of them.
     alpha : float
-        The strength of the L2 penalty, at least 0.
+        The strength of the L2 penalty, which is at least 0.
     m : int, float or None
         How many of the largest losses ``ranked_range`` and ``trimmed`` leave out.
 
@@ -56,7 +56,7 @@ class Problem:
             raise ValueError(f"alpha={self.alpha!r} must be a finite number >= 0")
 
     def resolve(self, total: float, steps: int) -> tuple[Loss, Aggregate, Schedule, float]:
-        """Return the loss, the aggregate, the schedule of k over ``steps`` steps and the mass of m."""
+        """Return the loss, the aggregate, the schedule of k over ``steps`` steps, and m as a mass."""
         loss, aggregate = get_loss(self.loss), get_aggregate(self.aggregate)
         k, m = aggregate.counts(self.k, self.m, total)
         return loss, aggregate, decay(k, total, steps) if aggregate.decays else constant(k), m
@@ -109,9 +109,9 @@ def aggregate_value(
     The value of ``close`` is sum(s * l) + M * sum((c - s) * [m <= 0]) with weights s and masses c. This is the paper's
     close-k loss: an example outside the close set costs M if it is misclassified, and nothing otherwise.
 
-    Margins and masses have shape (samples,), and the problem's alpha is ignored. ``constant`` is M, at least the
-    largest loss that can occur for any of the parameters compared (0 by default). ``k`` is a mass that replaces the
-    problem's k.
+    Margins and masses have shape (samples,), and the problem's alpha is ignored. ``constant`` is M (0 by default),
+    which should be at least the largest loss that can occur for any of the parameters compared. ``k`` is a mass that
+    replaces the problem's k.
 
     Examples
     --------
@@ -156,9 +156,9 @@ def values_and_gradients(
     The values (problems,) are sums of weighted losses + alpha / 2 * ||w||^2, without the constant M. The gradients have
     the shapes of ``coef`` (problems, features) and ``intercept`` (problems,).
 
-    ``X`` is an array or a CSR matrix (samples, features), ``y`` (samples,) is in {-1, +1}, and ``mass`` (samples,) are
-    sample weights. ``k`` contains one mass for each problem, which replaces its k, for a step of a decay run. With
-    ``penalize_intercept``, alpha penalises the intercept as well as the weights.
+    ``X`` is an array or a CSR matrix (samples, features), ``y`` (samples,) is in {-1, +1}, and ``mass`` (samples,)
+    contains sample weights. ``k`` contains one mass for each problem, which replaces its k, for a step of a decay run.
+    With ``penalize_intercept``, alpha penalises the intercept as well as the weights.
 
     Examples
     --------

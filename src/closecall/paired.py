@@ -1,8 +1,8 @@
 """Paired comparisons: the mean gain, its standard error over independent units, and the decision.
 
 The gain of a challenger over a reference is +1 on a row where only the challenger is right and -1 where only the
-reference is right. The standard error is computed over independent units (:class:`Units`): rows, of which equal ones
-count once, groups, or blocks of time. If there are few units, or few in which the models differ, the required gain is
+reference is right. The standard error is computed over independent units (:class:`Units`): rows (equal rows count
+once), groups, or blocks of time. If there are few units, or few in which the models differ, the required gain is
 based on Student's t distribution and is therefore larger (:meth:`Gain.needed`). Multiplying all weights by the same
 number changes nothing. :mod:`closecall.panel` selects among several challengers.
 """
@@ -77,7 +77,7 @@ class Gain:
 
     @property
     def strength(self) -> float:
-        """The largest guard that the mean gain exceeds, at most 8."""
+        """The largest guard that the mean gain exceeds (at most 8)."""
         guards = np.arange(0.01, _LARGEST, 0.01)
         exceeded = bisect_left(guards, self.mean, key=lambda guard: max(self.needed(guard), TINY))
         return float(guards[exceeded - 1]) if exceeded else 0.0

@@ -73,7 +73,7 @@ class Panel:
     """The parts of the rows, and which parts may be used to select the challengers that are evaluated on another part.
 
     ``part`` (samples,) is the part of each row, or -1 for rows that are not used. ``may`` (parts, parts) states whether
-    the second part may be used to select challengers for the first. The weights are (samples,).
+    the second part may be used to select challengers for the first. The weights have shape (samples,).
     """
 
     units: Units
@@ -109,7 +109,7 @@ class Panel:
 
         ``blended`` and ``spread`` (samples,) are the blend's mean value in each row and its variance over the tests,
         ``outcomes`` (candidates, samples) are the values of each candidate, and ``codes`` (samples,) are the classes.
-        Values are gains over a reference, or states whether predictions are right, which are compared with guessing.
+        Values are gains over a reference, or they state which predictions are right and are compared with guessing.
         """
         known = np.isfinite(blended)
         chance = 0.0 if reference else guessing(codes[known], self.weights[known])

@@ -11,8 +11,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ._names import Array
 
 #: Cells within BOUND robust deviations are only scaled; others approach ``BOUND + ROOM``. The values were chosen from
-#: 2.5 to 4 and 0 to 1 for logistic regression on 25 PMLB sets, clean and dirty. The accuracies of neighbouring values
-#: are within half a point of each other.
+#: the ranges 2.5 to 4 and 0 to 1 for logistic regression on 25 PMLB sets, clean and dirty. The accuracies of
+#: neighbouring values are within half a point of each other.
 BOUND, ROOM = 3.0, 0.25
 #: The median absolute deviation and the interquartile range of the standard normal distribution.
 _MAD, _QUARTERS = 0.6744897501960817, 1.3489795003921634

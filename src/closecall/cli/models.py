@@ -26,7 +26,7 @@ ModelFile = Annotated[str, typer.Argument(help="A file written by closecall fit.
 Trust = Annotated[list[str] | None, typer.Option(help="A type from another package to allow in the model file.")]
 #: Number of coefficients that ``fit`` prints.
 LARGEST = 5
-#: Largest numbers of rows, and of scores (rows times classes), in memory at a time.
+#: The largest numbers of rows and of scores (rows times classes) to hold in memory at a time.
 CHUNK, SCORES = 50_000, 1 << 24
 
 

@@ -150,7 +150,7 @@ def _call(X: Any, model: Any, method: str, empty: Array) -> Array:
 
 
 def _copy_fitted(model: Any, other: Any) -> None:
-    """Copy fitted attributes, except row numbers and the number of passes, which exist in only one of the models."""
+    """Copy fitted attributes except row numbers and the number of passes, which exist in only one of the two models."""
     for name, value in vars(model).items():
         if name.endswith("_") and name not in ("support_", "n_passes_"):
             setattr(other, name, value)
@@ -221,7 +221,7 @@ class DaskAggregateLossClassifier(OverPartitions):
 class DaskCloseKClassifier(OverPartitions):
     """A :class:`closecall.CloseKClassifier` for Dask collections.
 
-    The parameters are those of :class:`closecall.CloseKClassifier`, and ``max_gathered``, ``client`` and ``callback``.
+    The parameters are those of :class:`closecall.CloseKClassifier`, plus ``max_gathered``, ``client`` and ``callback``.
     The attributes are those of :class:`DaskAggregateLossClassifier`.
     """
 

@@ -44,7 +44,7 @@ class Columns:
     sample: Array
 
     def __add__(self, other: Columns) -> Columns:
-        """Combine these statistics with those of later rows, by the formula of Chan, Golub and LeVeque for moments."""
+        """Combine these statistics with those of later rows, using Chan, Golub and LeVeque's formula for moments."""
         known = self.known + other.known
         share = other.known / np.maximum(known, 1)
         apart = other.mean - self.mean

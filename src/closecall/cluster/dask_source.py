@@ -40,7 +40,7 @@ LOST = (
 
 @contextmanager
 def connected(address: str = "", workers: int = 0) -> Iterator[Any]:
-    """Yield a client of the scheduler at an address such as ``tcp://host:8786``.
+    """Yield a client connected to the scheduler at an address such as ``tcp://host:8786``.
 
     If there is no address, ``workers`` workers are started on this machine; 0 means one per core.
     """
@@ -118,8 +118,8 @@ class DaskSource(OnWorkers):
 class DaskParquetSource(OnWorkers, ParquetSource):
     """Parquet files that the workers read once if they fit in memory, and otherwise in every pass.
 
-    The parameters are those of :class:`closecall.cluster.ParquetSource` and a client, by default the current one. The
-    workers must see the files under the same paths.
+    The parameters are those of :class:`closecall.cluster.ParquetSource`, plus a client, which defaults to the current
+    one. The workers must see the files under the same paths.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ def _answers(client: Any) -> bool:
 
 
 def _aligned(X: Any, other: Any) -> Any:
-    """Return the array rechunked to the row blocks of X, if both chunk sizes are known."""
+    """Return the array rechunked to match the row blocks of X, if both chunk sizes are known."""
     both = hasattr(X, "rechunk") and hasattr(other, "rechunk")
     if not both or other.chunks[0] == X.chunks[0]:
         return other

@@ -31,12 +31,12 @@ from ..solvers.newton import LARGEST_RANK
 from .passes import Block, Frame, Passes, Survey, draw, fold_of, joined
 from .solve import Ended, Request, Task, together
 
-#: Entries of rows near the boundary that may be gathered on any machine: half a gigabyte as float64.
+#: The number of entries in rows near the boundary that may be gathered on any machine: half a gigabyte as float64.
 ROOM = 1 << 26
 
 
 def near_room() -> int:
-    """Return how many entries of rows near the boundary may be gathered: an eighth of the memory, at least ``ROOM``.
+    """Return how many entries in rows near the boundary may be gathered: an eighth of the memory, at least ``ROOM``.
 
     Steps on gathered rows need no pass and give the same result.
     """

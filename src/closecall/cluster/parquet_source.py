@@ -22,7 +22,7 @@ from .._names import Array
 from ..preprocessing import squash
 from .passes import Block, ClusterError, make_block
 
-#: Rows of a partition: smaller row groups are combined up to this number.
+#: The number of rows in a partition: smaller row groups are combined up to this number.
 ROWS = 1 << 19
 
 
@@ -124,7 +124,7 @@ class ParquetSource:
     paths : str or sequence of str
         A folder, a pattern such as ``data/*.parquet``, or a list of files.
     target : str
-        The column of labels.
+        The column that contains the labels.
     features : sequence of str, optional
         By default, all other columns.
     weight : str
@@ -172,7 +172,7 @@ class ParquetSource:
         self.scratch, self.folder = scratch, ""
 
     def recast(self, recast: Recast, features: Sequence[str]) -> Any:
-        """Return a source of the same files with only these columns, transformed by ``recast``."""
+        """Return a source for the same files with only these columns, transformed by ``recast``."""
         other = copy(self)
         other.pieces = [replace(piece, features=tuple(features), recast=recast) for piece in self.pieces]
         other.features, other.folder = tuple(features), ""  # stored rows are not transformed

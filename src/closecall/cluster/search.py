@@ -53,9 +53,9 @@ random_state
     max_gathered, client, callback
         The same as in :class:`DaskAggregateLossClassifier`.
 
-    The attributes are those of :class:`closecall.CloseKClassifierCV` and ``n_passes_``. If the rows were not gathered,
-    ``cv_results_`` contains the results on the sample, ``best_score_`` is the accuracy on the rows used for the
-    comparison, and ``guard_report_["judged"]`` is the mass of these rows.
+    The attributes are those of :class:`closecall.CloseKClassifierCV`, plus ``n_passes_``. If the rows were not
+    gathered, ``cv_results_`` contains the results on the sample, ``best_score_`` is the accuracy on the rows used for
+    the comparison, and ``guard_report_["judged"]`` is the mass of these rows.
 
     Examples
     --------
@@ -101,7 +101,7 @@ random_state
     def _in_passes(self, passes: Passes, survey: Survey, frame: Frame, labels: list[Any]) -> None:
         folds = self._folds()
         self.n_training_mass_ = total_mass(survey, frame)
-        entries = 1 << 22  # of the sample: 32 MiB as float64
+        entries = 1 << 22  # in the sample: 32 MiB as float64
         shares = shares_of(survey.counts, max(entries // frame.size, 50))
         shares = {label: min(0.5, share) for label, share in shares.items()}  # the other half is for the comparison
         dealt = deal(passes, frame, shares, folds)

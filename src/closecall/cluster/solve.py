@@ -135,7 +135,7 @@ class RemoteRows:
         return factor * sums.value, factor * sums.held, sums.bound(penalty, factor)
 
     def largest(self, c: Array, k: float) -> float:
-        """Return an upper bound on the sum of the largest losses of total mass k, using losses above the last edge."""
+        """Return an upper bound on the sum of the largest losses with total mass k, from losses above the last edge."""
         if not np.isfinite(self.edge):
             return float(self.tangents(c, LossWindow(), KINK).value)
         found = self.keys(c, None, -self.edge, -self.edge)
@@ -152,7 +152,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Task:
-    """A problem on ``rows`` rows of mass ``total``: all rows, or all rows outside one fold.
+    """A problem on ``rows`` rows with total mass ``total``: all rows, or all rows outside one fold.
 
     The request contains the label, the loss and the fold. ``penalty`` has shape (coordinates,). At most ``room`` rows
     are gathered. ``intercept`` states whether there is an intercept and whether it is penalised.

@@ -120,7 +120,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Array:
         """Return probabilities (samples, classes) of a calibrated model or of logistic regression.
 
-        A model of the average logistic loss is logistic regression, even if a search chose it. One-vs-rest
+        A model that minimises the average logistic loss is logistic regression, even if a search chose it. One-vs-rest
         probabilities are normalised as in scikit-learn's OneVsRestClassifier. All other models need ``calibration``,
         which is fitted to out-of-fold scores. A class that ``predict`` does not choose may have a probability above one
         half: close-k places its boundary where it makes few errors, not where the probability is one half.

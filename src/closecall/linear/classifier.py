@@ -87,7 +87,7 @@ class AggregateLossClassifier(_OneSetting):
         int 1 means one example; the float 1.0 means all of them (with a warning). Used only by ``top``, ``atk``,
         ``close``, ``close_decay`` and ``ranked_range``.
     alpha : float
-        The strength of the L2 penalty, >= 0.
+        The strength of the L2 penalty (>= 0).
     m : int, float or None
         How many of the largest losses ``ranked_range`` and ``trimmed`` leave out; required by these two aggregates and
         ignored by all others.
@@ -114,9 +114,9 @@ class AggregateLossClassifier(_OneSetting):
     class_weight : dict, "balanced" or None
         Class weights, which multiply the sample weights.
     multiclass : {"ovr", "top_two", "softmax"}
-        How to learn more than two classes: each against the rest, jointly by the margin between the score of the true
-        class and the best other score, or jointly by the cross-entropy of the softmax, which needs the logistic loss.
-        The close-k classifiers use ``"top_two"`` by default.
+        How to learn more than two classes: each against the rest, jointly with a loss of the margin between the score
+        of the true class and the best other score, or jointly with the cross-entropy of the softmax, which needs the
+        logistic loss. The close-k classifiers use ``"top_two"`` by default.
     calibration : {"sigmoid", "isotonic"} or None
         How to fit probabilities on held-out folds. Without calibration, only logistic regression (the average of the
         logistic loss) has ``predict_proba``.

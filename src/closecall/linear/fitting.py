@@ -59,7 +59,7 @@ class Options:
     settle: int = 0  # steps that a certificate may cost; 0 means max_iter
     solver: str = "path"
     n_starts: int | None = None
-    rough: bool = False  # solve as in the heat of a search
+    rough: bool = False  # solve roughly, as in the preliminary round (the heat) of a search
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Models:
-    """Linear models of several problems: coef (problems, scores, features) and other fields (problems, scores)."""
+    """Linear models for several problems: coef (problems, scores, features), all other fields (problems, scores)."""
 
     coef: Array
     intercept: Array
@@ -208,7 +208,7 @@ def _by_paths(training: Training, problems: Sequence[Problem], options: Options,
 def _by_steps(training: Training, problems: Sequence[Problem], options: Options, parts: Parts, score: int) -> Fitted:
     sign, rows = parts.rows(training, score)
     init, dtype = options.init, _sweep_dtype(options, rows)
-    if not isinstance(init, str):  # of one model, or of each problem's
+    if not isinstance(init, str):  # the parameters of one model, or those of each problem's model
         init = sign * init[0][..., score, :], sign * init[1][..., score]
     labels = rows.labels.astype(np.float64)
     data = {"fit_intercept": options.fit_intercept, "penalize_intercept": options.penalize_intercept, "dtype": dtype}
@@ -295,7 +295,7 @@ def warn_unsettled(
 
 
 def scores_of(X: Any, coef: Array, intercept: Array) -> Array:
-    """Return the scores (samples, scores) of one model, or (problems, samples, scores) of several."""
+    """Return the scores (samples, scores) of one model, or (problems, samples, scores) for several models."""
     if coef.ndim == 2:
         return _product(X, coef) + intercept
     flat = _product(X, coef.reshape(-1, coef.shape[-1]))

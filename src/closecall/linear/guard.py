@@ -68,7 +68,7 @@ class Setting:
 
 
 def results(settings: Sequence[Setting], table: Array) -> dict[str, Any]:
-    """Return ``cv_results_`` of settings with scores (settings, folds), which are NaN where a setting did not run."""
+    """Return ``cv_results_`` for settings with scores (settings, folds), which are NaN where a setting did not run."""
     ran = (~np.isnan(table)).sum(axis=1)
     means, spread = np.full((2, len(table)), np.nan)
     means[ran > 0], spread[ran > 0] = np.nanmean(table[ran > 0], axis=1), np.nanstd(table[ran > 0], axis=1)
@@ -116,7 +116,7 @@ class _Judged(LinearClassifier):
 
 
 class Scorer:
-    """A scikit-learn ``scoring`` applied to models given as arrays; a scorer of probabilities needs a calibration."""
+    """A scikit-learn ``scoring`` for models given as arrays; scorers that use probabilities need a calibration."""
 
     def __init__(self, scoring: Any, calibration: str | None, training: Training) -> None:
         self.training, self.shell = training, _Judged(calibration)

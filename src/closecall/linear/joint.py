@@ -27,7 +27,7 @@ from .multiclass import ClassScores, certify_joint, losses_and_pull, threshold_o
 def prepare_joint(
     X: Any, codes: Array, masses: Array, *, fit_intercept: bool, penalize_intercept: bool, dtype: Any
 ) -> Design:
-    """Return the design of joint problems on masses (folds, samples); every fold must contain every class."""
+    """Return the design for joint problems with masses (folds, samples); every fold must contain every class."""
     classes = int(codes.max()) + 1
     for fold, mass in enumerate(masses):
         missing = np.flatnonzero(np.bincount(codes, mass, minlength=classes) == 0)
@@ -45,7 +45,7 @@ def solve_joint(
     design: Design, codes: Array, problems: Sequence[Problem], fold_of: Array, *, kind: str, max_iter: int, tol: float,
     init: Any, extra_iter: int = 0, settle: int = 0, certify: bool = True,
 ) -> tuple[Array, Array, Array, Array]:  # fmt: skip
-    """Solve problems on a design of :func:`prepare_joint`, each on the masses of its fold.
+    """Solve problems on a design from :func:`prepare_joint`, each with the masses of its fold.
 
     ``kind`` is one of :data:`closecall.linear.multiclass.JOINT`; ``max_iter``, ``extra_iter``, ``settle``, ``tol`` and
     ``init`` are those of :func:`closecall.solvers.solve`. Return coef (problems, classes, features), intercept

@@ -13,8 +13,8 @@ thousand training rows. The best settings of each kind then run, from all starts
 rows; unless the table is large, this requires all folds. On the PMLB data sets, the race chooses settings as good as
 those from the full grid with far fewer fits.
 
-No model starts from one that was trained on its test rows: every start is either cold or the solution of a convex
-problem on the same fold.
+No model starts from parameters that were fitted to its test rows: every start is either cold or the solution of a
+convex problem on the same fold.
 """
 
 from __future__ import annotations

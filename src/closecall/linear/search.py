@@ -26,7 +26,7 @@ from .training import Training
 ALPHAS = tuple(float(10**power) for power in np.arange(-5.0, 6.0))
 KS = (0.01, 0.1, 0.4)
 MS = (0.01, 0.05, 0.2)
-#: The refit may take this many times ``max_iter`` more steps than a model of the search.
+#: The refit may take more steps than a model in the search, by up to this many times ``max_iter``.
 EXTRA = 9
 
 
@@ -52,7 +52,7 @@ class _Search(_InMemory):
         training and in scoring, but ``class_weight`` in training only.
 
         ``groups``, of shape (samples,) or (samples, 2), are the groups for a ``cv`` that splits by groups; any other
-        ``cv`` raises an error. The guard's standard errors are computed over groups. Two columns are crossed groups:
+        ``cv`` raises an error. The guard's standard errors are computed over groups. Two columns define crossed groups:
         ``cv`` splits the first column, and each split is divided further, so that its test rows belong to new groups of
         both kinds.
         """
@@ -143,8 +143,9 @@ class _Search(_InMemory):
 
     def _splits(self, training: Training, X: Any, y: Any, groups: Any) -> list[Any]:
         splits = [make_splits(self.cv, training, X, y, groups)]
-        # Fresh folds need folds that are drawn here, and scores of single rows: the score of a whole fold must not be
-        # compared with that of a fold that shares rows with it. If the heat needs few folds, the others are fresh.
+        # Fresh folds require that the folds are drawn here and that single rows have scores: the score of a whole fold
+        # must not be compared with that of a fold that shares rows with it. If the heat needs few folds, the others are
+        # fresh.
         if self._guard > 0 and self._by_rows and self._counted and 2 * heat_folds(splits[0]) > len(splits[0]):
             splits.append(make_splits(self.cv, training, X, y, groups, seed=1))
         return splits
@@ -217,7 +218,7 @@ class AggregateLossClassifierCV(_Search):
         The strengths of the L2 penalty to choose from.
     ks : sequence of int, float or None
         The values of k to choose from: counts or fractions of the training mass; a count that exceeds the mass of a
-        fold or of the rows without outliers means all of it.
+        fold or of the rows without outliers means the whole mass.
     ms : sequence of int or float
         How many of the largest losses to leave out; used only by `trimmed` and `ranked_range`.
     cv : int, splitter, iterable of (train, test) or None

@@ -15,15 +15,16 @@ from .._names import Array
 from ..paired import Units, numbered, units_of
 from .training import Training
 
-#: The number of folds of a search without ``cv`` and of a calibration.
+#: The number of folds in a search without ``cv`` and in a calibration.
 FOLDS = 5
 #: The number of parts into which :func:`strangers` divides groups.
 CROSSED = 3
-#: Training and test rows of the preliminary round of a search.
+#: The numbers of training and test rows in the preliminary round of a search.
 HEAT_ROWS, HEAT_TESTS = 5000, 500
-#: The interquartile ranges above the upper quartile beyond which distances are those of outliers; see :func:`outlying`.
+#: Distances more than this many interquartile ranges above the upper quartile are those of outliers; see
+#: :func:`outlying`.
 FENCE = 1.5
-#: Equal rows with different labels are copies if there are this many times more of them than in independent columns.
+#: Equal rows with different labels count as copies if there are this many times as many as in independent columns.
 #: In discrete tables of PMLB where this matters, the ratio is 1.2 (titanic), 7.8 (flare) and 1,400 (spect).
 CHANCE = 10
 
@@ -253,7 +254,7 @@ def outlying(X: Any, weight: Array) -> Array:
         apart = column.astype(np.float64) - share @ column
         apart /= np.abs(apart).max() or 1.0
         far += apart**2 / (share @ apart**2 or 1.0)
-    # Rounded, because rounding errors must not decide which of equal rows is nearer.
+    # Rounded, because rounding errors must not decide which of several equal rows is nearer.
     ranked, places = np.unique(np.round(far / (share @ far or 1.0), 9), return_inverse=True)
     mass = np.bincount(places.ravel(), share, len(ranked))
     distance = np.sqrt(np.maximum(ranked, 0))

@@ -28,7 +28,7 @@ NEGLIGIBLE = 1e-12
 
 @dataclass(frozen=True)
 class Training:
-    """A checked training set, with only the rows of positive mass.
+    """A checked training set, with only the rows that have positive mass.
 
     All fields except ``classes`` have one entry per row: ``codes`` are positions in ``classes``, ``hashes`` come from
     :func:`row_hashes`, and ``rows`` are the positions in the given X. The ``mass`` is the weight in training, which is

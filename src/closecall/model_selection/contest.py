@@ -22,15 +22,15 @@ class Folding:
     seen: dict[tuple[int, int], tuple[float, Array]]
 
     def scores(self, members: int) -> Array:
-        """Return the scores, an array (members, folds)."""
+        """Return the scores (members, folds)."""
         return np.array([[self.seen[member, fold][0] for fold in range(len(self.pairs))] for member in range(members)])
 
 
 class RowContest:
     """A contest that evaluates, on each part of the rows, a weighted mean of the best challengers on the other parts.
 
-    The first division is used to select challengers, and all divisions are used to evaluate them; weights are
-    (samples,).
+    The first division is used to select challengers, and all divisions are used to evaluate them; weights have
+    shape (samples,).
     """
 
     def __init__(self, divisions: list[Folding], members: int, weights: Array, units: Units) -> None:
@@ -66,7 +66,7 @@ class RowContest:
         return self.panel.informed(mean, outcomes, codes, spread, reference)
 
     def _blended(self, baseline: float) -> tuple[Array, Array]:
-        """Return the blend's accuracy by row, minus ``baseline`` times the baseline's, and the spread over tests."""
+        """Return the blend's accuracy per row, minus ``baseline`` times the baseline's, and the spread over tests."""
         panel, (total, squares, times) = self.panel, np.zeros((3, len(self.panel.part)))
         for division in self.divisions:
             for fold, (_, test) in enumerate(division.pairs):
@@ -83,7 +83,8 @@ class RowContest:
 
 
 class FoldContest:
-    """A contest that evaluates, on each fold, the challenger that is best on folds without common test rows or groups.
+    """A contest that evaluates, on each fold, the challenger that is best on the folds that share no test rows
+    or groups with it.
 
     A single challenger is evaluated on the folds of all divisions.
     """

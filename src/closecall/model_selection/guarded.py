@@ -45,7 +45,7 @@ class GuardedClassifierCV(Referee):
     scoring : str, callable or None
         None means accuracy, compared row by row. Any other score is compared fold by fold, with Nadeau and Bengio's
         correction for overlapping training sets. The challenger evaluated on a fold is then the one that is best on
-        folds without the rows of that fold, and a second set of folds is used only for a single challenger.
+        folds that contain no rows of that fold, and a second set of folds is used only for a single challenger.
     guard : float or None
         The number of standard errors that the gain over the baseline must exceed. A smaller gain is enough if it is
         positive and the gain in balanced accuracy exceeds twice this number. The balanced accuracy must also exceed
@@ -107,8 +107,8 @@ class GuardedClassifierCV(Referee):
             Weights that are passed to every classifier and used in scoring.
         groups : array (samples,) or (samples, 2), optional
             The rows of a group stay on one side of every split, whatever the ``cv``, and the standard error is computed
-            over groups. Groups are also passed to searches that split by groups. Two columns are crossed groups, such
-            as users and items: every split tests new users with new items. Pass a column only if the model will be
+            over groups. Groups are also passed to searches that split by groups. Two columns define crossed groups,
+            such as users and items: every split tests new users with new items. Pass a column only if the model will be
             applied to new groups of that kind; a model may use what it has learnt about groups that will occur again.
             If every fold of ``cv`` is trained only on earlier rows, pass at most one column, with which the folds are
             crossed. Without groups, such a ``cv`` tests predictions of the future of the same members.
@@ -245,7 +245,7 @@ class GuardedClassifierCV(Referee):
         return self._classifier.decision_function(X)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the score that ``scoring`` defines, by default the accuracy."""
+        """Return the score that ``scoring`` defines, or the accuracy if it is None."""
         return _scored(self._classifier, X, np.asarray(y), sample_weight, self.scoring or "accuracy")
 
 

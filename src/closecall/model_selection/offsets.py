@@ -1,4 +1,4 @@
-"""Offsets of scores: the predictions and costs that they lead to, and the offsets with the lowest cost."""
+"""Offsets added to scores: the predictions and costs that they lead to, and the offsets with the lowest cost."""
 
 from __future__ import annotations
 

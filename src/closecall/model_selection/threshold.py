@@ -19,7 +19,7 @@ from .folds import Referee, answers, check_input, equal_rows, fit_rows, fold_pai
 from .offsets import best_offsets, cut_points, moves, predicted, saved
 
 OBJECTIVES = ("accuracy", "balanced_accuracy")
-_OTHERS = 0.1  # share of predictions that may differ from the largest score, as those of an SVC do at ties
+_OTHERS = 0.1  # share of predictions that may differ from the class with the largest score, as an SVC's do at ties
 _BLOCK = 1 << 22  # entries in a block of resampled weights (32 MB)
 
 

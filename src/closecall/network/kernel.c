@@ -15,9 +15,9 @@
 
 typedef struct {
     int64_t features, hidden, outputs, samples; /* features: without the ones of the intercept */
-    int64_t width, chunks;                      /* samples of a chunk, a multiple of 16 */
+    int64_t width, chunks;                      /* samples in a chunk, a multiple of 16 */
     float *seen;                                /* (chunks, features + 1 + 2 hidden, width) */
-    const float *signs;                         /* (samples,) labels in {-1, +1}; NULL with classes */
+    const float *signs;                         /* (samples,) labels in {-1, +1}; NULL if there are classes */
     const int32_t *classes;                     /* (samples,) or NULL */
     const float *factors;                       /* (samples,) masses, or NULL: all one */
     const double *masses;                       /* the same, or NULL */

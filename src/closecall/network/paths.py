@@ -1,4 +1,4 @@
-"""The tasks of a grid: its examples, checked and without repetition, and the paths of its networks.
+"""The tasks of a grid: its examples, checked and free of repetition, and the paths of its networks.
 
 A path is everything that determines the steps of a network. Problems with the same path are trained only once.
 """
@@ -97,7 +97,7 @@ class Path:
     alpha: float
 
     def counts(self, total: float, steps: int, span: range) -> Array:
-        """Return an array (len(span),) of k, as a mass, at each step of a span in a run of ``steps`` steps."""
+        """Return k (len(span),), as a mass, at each step of a span in a run of ``steps`` steps."""
         k = min(self.k, total)
         if not get_aggregate(self.aggregate).decays:
             return np.full(len(span), k)

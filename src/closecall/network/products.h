@@ -15,7 +15,7 @@ typedef int32_t Ints __attribute__((vector_size(4 * LANES), aligned(4)));
 /* Not inlined: compiling each call for each kind of processor took half a minute. */
 #define ONCE static CLONES __attribute__((noinline))
 #define TALL 6           /* rows of a tile of `sums`: with two vectors each, twelve of the sixteen registers */
-#define NEAR (4 << 10)   /* floats of a block that stay in the L1 cache */
+#define NEAR (4 << 10)   /* floats in a block, which stay in the L1 cache */
 
 enum { PLAIN = 0, RELU = 1, GATE = 2 };
 

@@ -39,7 +39,7 @@ MARGIN_LOSSES: dict[str, Callable[..., Tensor]] = {
     "sigmoid": lambda margins: torch.sigmoid(-margins),
     "generalized_cross_entropy": generalized_cross_entropy,
 }
-#: Losses with a parameter: its name, and the loss on the boundary as a function of it.
+#: Losses with a parameter: its name, and the loss on the boundary as a function of this parameter.
 NUMBERS: dict[str, tuple[str, Callable[[float], float]]] = {
     "focal": ("gamma", lambda gamma: math.log(2) / 2**gamma),
     "generalized_cross_entropy": ("q", lambda q: (1 - 2**-q) / q),
@@ -51,16 +51,16 @@ class Form(NamedTuple):
 
     margin: str  # the margin loss
     one: bool = True  # whether it takes one logit for each target
-    classes: str | None = "top_two"  # the margin with a logit for each class: "softmax", "top_two", or not allowed
+    classes: str | None = "top_two"  # the margin if each class has a logit: "softmax", "top_two" or None (not allowed)
     native: bool = False  # whether torch has it
     probabilities: bool = False  # whether targets may be probabilities
-    reads_as: str | None = None  # with classes the name suggests this loss, but means the top-two margin
+    reads_as: str | None = None  # with a logit for each class, the name suggests this loss but means the top-two margin
     old: bool = False  # a deprecated name
 
 
 TOP_TWO = "top_two_"
-#: Every loss by name. With a logit for each class, the margin losses whose names suggest a loss of the softmax are
-#: called by the name with the prefix ``top_two_``.
+#: Every loss by name. With a logit for each class, the margin losses whose names suggest a loss of the softmax
+#: have names with the prefix ``top_two_``.
 FORMS: dict[str, Form] = {
     **{name: Form(name) for name in MARGIN_LOSSES},
     **{f"{TOP_TWO}{name}": Form(name, one=False) for name in MARGIN_LOSSES},

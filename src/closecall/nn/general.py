@@ -81,7 +81,7 @@ def reduce_generally(plan: Plan, batch: Batch, weigher: Any = None) -> Outcome:
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def choose(plan: Plan, batch: Batch, weigher: Any = None) -> tuple[Chosen, RankedRows, Tensor, Tensor]:
-    """Return the weights of a batch, its rows, the sums of :func:`sums_of` and the edge of each row (rows,)."""
+    """Return the weights of a batch, its rows, the sums from :func:`sums_of` and the edge of each row (rows,)."""
     layout = layout_of(batch.losses.shape, plan.dim)
     rows, strict = rows_of(plan, batch, layout), plan.nonfinite == "raise"
     group = None if plan.group is None else GroupSelector(rows.mass, group=resolve_group(plan.group))

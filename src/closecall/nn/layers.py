@@ -1,4 +1,4 @@
-"""The network of :mod:`closecall.network.layers` in torch: as a plain module, and many of the same shape at once."""
+"""The network of :mod:`closecall.network.layers` in torch, as a plain module or as many networks of one shape."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def scores_of(shape: Shape, values: Tensor, inputs: Tensor) -> Tensor:
 class ResidualMLP(nn.Module):  # type: ignore[misc]
     """The paper's network as a plain module, for any training loop.
 
-    Each hidden layer has ``hidden`` units, by default as many as features, as in the paper. Use one output for two
-    classes, otherwise one for each class.
+    Each hidden layer has ``hidden`` units; the default is the number of features, as in the paper. Use one output for
+    two classes, otherwise one for each class.
 
     Examples
     --------

@@ -40,7 +40,7 @@ class Plan(NamedTuple):
     nonfinite: str = "raise"
     reduction: str = "mean"
     group: Any = None
-    remaining: Tensor | None = None  # the fraction of the way from the starts to k, or k and m: (2,) or (2, 2)
+    remaining: Tensor | None = None  # the fraction of the way from the starts to k, or to k and m: (2,) or (2, 2)
     starts: tuple[Count, Count] = (None, 0)
 
     def check(self) -> None:

@@ -23,7 +23,7 @@ from .sweep import NOT_FINITE, Progress, prepare, sweep
 
 @dataclass(frozen=True)
 class Solutions:
-    """The solutions of a batch of problems; the first axis of every array is that of the problems.
+    """The solutions of a batch of problems; the first axis of every array indexes the problems.
 
     Parameters
     ----------
@@ -87,14 +87,14 @@ def solve(
     extra_iter : int
         The number of further steps at the final k for problems that have not converged after E steps.
     tol : float
-        The largest gap of a problem that has converged. A problem leaves the batch when a step changes its margins by
-        less than this fraction of their size; with 0, all steps are taken.
+        The largest gap at which a problem counts as converged. A problem leaves the batch when a step changes its
+        margins by less than this fraction of their size; with 0, all steps are taken.
     settle : int
         The maximum number of further steps for averages that end without a certificate. If it is positive, other
         aggregates without a certificate are continued by :mod:`closecall.solvers.engine`.
     init : {"least_squares", "zeros"} or (coef, intercept)
-        The start: the minimum-norm least-squares solution for y, zeros, or given parameters, either for all problems
-        together or for each problem.
+        The start: the minimum-norm least-squares solution for y, zeros, or given parameters, either one set for all
+        problems or one for each problem.
     fit_intercept, penalize_intercept : bool
     sample_weight : array (samples,), optional
         The mass of each example.

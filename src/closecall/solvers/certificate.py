@@ -206,7 +206,7 @@ def _at_kinks(setting: Judged, loss: Loss, weights: Array, margins: Array, tol: 
 
 
 def hinge_bounds(rows: Any, mass: Array, penalty: Array, dual: Array) -> Array:
-    """Return lower bounds (problems,) on average hinge problems from dual points (problems, samples).
+    """Return lower bounds (problems,) for average-hinge problems from dual points (problems, samples).
 
     A bound is ``sum a - sum_j (sum a * rows_j)^2 / (2 penalty_j)`` for any 0 <= a <= mass, with the signed rows of a
     design and penalties (problems, coordinates). Only the last coordinate is balanced, so the bound is 0 if alpha = 0.

@@ -25,7 +25,7 @@ _POINTER, _WHOLE = ctypes.c_void_p, ctypes.c_int64
 
 
 def load(name: str, **functions: tuple[Any, list[Any]]) -> Any:
-    """Load a library of this folder, and set the types of its functions, each given as the result and the arguments.
+    """Load a library from this folder, and set the types of its functions, each given as the result and the arguments.
 
     Return None if the library was not compiled, or was compiled from older sources.
     """

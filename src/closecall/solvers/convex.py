@@ -37,7 +37,7 @@ WIDTH = 0.1
 
 
 def minimize(design: Design, rows: Rows, masses: list[Mass], start: Array, limits: Limits) -> Found:
-    """Minimise the average problems in ``rows`` from ``start`` (rows, coordinates), given the masses of the folds.
+    """Solve the average-loss problems in ``rows`` from ``start`` (rows, coordinates), given the masses of the folds.
 
     Return the coordinates, the passes used, the snapshots and lower bounds on the minima (0 if unknown) of all rows.
     """
@@ -97,7 +97,7 @@ def _pilot(design: Design, rows: Rows, masses: list[Mass], start: Array, limits:
 
 
 def second_order(design: Design, loss: str, masses: list[Mass], alpha: Array, start: Array, limits: Limits) -> Found:
-    """Minimise average problems with the same loss and different masses by Newton or interior-point steps."""
+    """Solve average-loss problems with the same loss but different masses by Newton or interior-point steps."""
     rows = design.signed if _smooth(loss) else design.signed.astype(np.float64)
     mass = masses[0].values
     if any(other is not masses[0] for other in masses):  # several folds
@@ -109,7 +109,7 @@ def second_order(design: Design, loss: str, masses: list[Mass], alpha: Array, st
 
 
 def quasi_newton(design: Design, loss: str, masses: list[Mass], alpha: Array, start: Array, limits: Limits) -> Found:
-    """Minimise average problems with the same loss and fold by L-BFGS."""
+    """Solve average-loss problems with the same loss and fold by L-BFGS."""
     book, state = Book(start, limits), _State(design, loss, masses[0], alpha, start, limits)
     for number in range(2, limits.passes + 1):  # the first pass evaluated the start
         done = state.advance()

@@ -103,7 +103,7 @@ class LossCut:
 
 
 def cut_of(problem: Problem, mass: Array) -> LossCut | None:
-    """Return the cut of a problem over masses (samples,), or None if its aggregate does not select by a cut."""
+    """Return the cut of a problem with masses (samples,), or None if its aggregate does not select by a cut."""
     aggregate, pull, total = get_aggregate(problem.aggregate), pull_of(problem.aggregate), float(mass.sum())
     k, m = counts(problem, total)
     if aggregate.is_average(k, m, total):
@@ -126,7 +126,7 @@ def left_out(losses: Array, mass: Array, m: float) -> Array:
 
 
 def edge_at(cut: LossCut, losses: Array, mass: Array, threshold: float) -> float:
-    """Return the cut without a ramp that contains the mass k of these losses (samples,)."""
+    """Return the cut (without a ramp) that contains the mass k of these losses (samples,)."""
     if cut.kind == ALL:
         return np.inf
     keys = np.abs(losses - threshold) if cut.kind == CLOSE else -losses

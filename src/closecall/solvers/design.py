@@ -73,7 +73,7 @@ class Design:
         return np.asarray((self.across @ pull.T).T)
 
     def to_parameters(self, coordinates: Array) -> tuple[Array, Array]:
-        """Return coefficients (problems, features) and intercepts (problems,) of coordinates."""
+        """Return coefficients (problems, features) and intercepts (problems,) for coordinates."""
         free, none = self.intercept == "free", self.intercept == "none"
         if self.columns is not None:
             coef = np.zeros((len(coordinates), self.features))
@@ -207,7 +207,7 @@ def _scaled_design(X: Any, y: Array, masses: Array, bound: Array, kind: str, dty
 
 
 def _scaling(signed: Any, squares: Array, mass: Array) -> float:
-    """Return the largest eigenvalue of the Gram matrix with a unit diagonal, found by power iteration."""
+    """Return the largest eigenvalue of the Gram matrix scaled to a unit diagonal, found by power iteration."""
     scale, value, across = 1 / np.sqrt(squares), 1.0, signed.T
     vector = np.random.default_rng(0).random(len(squares)) + 0.5
     for _ in range(30):

@@ -29,7 +29,7 @@ FROM_ROWS = 12_000
 
 @dataclass(frozen=True)
 class Ends:
-    """The ends of paths, one for each problem: coef is (problems, features), and other arrays are (problems,).
+    """The ends of paths, one for each problem: coef is of shape (problems, features), the others (problems,).
 
     Gaps are NaN if they were not requested, and infinite if there is no certificate.
     """
@@ -42,7 +42,7 @@ class Ends:
 
 
 def serves(X: Any, problem: Problem, mass: Array) -> bool:
-    """Return whether a path can solve a problem over masses (samples,).
+    """Return whether a path can solve a problem with masses (samples,).
 
     The problem must select by a cut, and the rows must be dense with few columns. If there are many rows, it must also
     be a close-k problem with a smooth loss (:mod:`closecall.solvers.many`).
@@ -118,7 +118,7 @@ class Engine:
         return self.known[key]
 
     def _follow(self, selections: list[Selection], keep: int) -> None:
-        """Follow the paths of close selections, and store the best ends and the number of evaluations in these."""
+        """Follow the paths of close selections, and store in these the best ends and the number of evaluations."""
         if not selections:
             return
         some: Any = slice(None)
@@ -225,7 +225,7 @@ class Selection:
         return float(((c @ self.rows.across >= 0)[: len(self.mass)] * self.mass).sum())
 
     def polish(self, c: Array, tol: float) -> tuple[Array, float]:
-        """Move the end of another run to a certified point; the gap is infinite if there is none or it is worse."""
+        """Move the end of another run to a certified point; the gap is infinite if there is none that is as good."""
         if self.cut is None:
             penalty = self.problem.alpha * self.rows.penalized
             return hold(self.rows.margins(self.problem.loss, self.mass), self.problem, penalty, c, tol)

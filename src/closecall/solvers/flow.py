@@ -29,9 +29,9 @@ from .blocked import SEEN, FlowSums, ManyRows, Ramp, margins_of
 from .certificate import NOTHING
 from .narrow import NARROWING, gap_of
 
-WIDEST = 1.0  # the first ramp
+WIDEST = 1.0  # the width of the first ramp
 ROUGH = 0.5  # all rows are solved to this share of the tolerance
-PLACES = -5.0, 600.0  # the range in which the place is searched
+PLACES = -5.0, 600.0  # the range in which the place is sought
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Flow:
         if point is None and ramp[1] < WIDEST:
             point = self.stage(c, (ramp[0], WIDEST), enough)
         while point is not None:
-            last = min(1.8 * self.tol * self.value(point) / self.k, point.ramp[1])  # 2 would just certify
+            last = min(1.8 * self.tol * self.value(point) / self.k, point.ramp[1])  # 2 would barely certify
             end = self.certified(point, last)
             if end is not None or point.ramp[1] <= last:
                 return end

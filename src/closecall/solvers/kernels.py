@@ -105,13 +105,13 @@ def minus_slope(loss: str, negative: Array) -> Array:
 def _edges(keys: Array, places: Array) -> tuple[Array, Array]:
     """Return the key with 0-based rank ``places`` in each row (problems, 1), and whether the next key is equal."""
     rows, samples = np.arange(len(keys)), keys.shape[1]
-    if samples <= 640:  # below, a complete sort is faster: it serves rows of different k in one call
+    if samples <= 640:  # below, a complete sort is faster: it serves rows with different k in one call
         ordered = np.sort(keys, axis=1)
         edges = ordered[rows, places]
         return edges[:, None], ordered[rows, np.minimum(places + 1, samples - 1)] == edges
     edges, ties = np.empty(len(keys), dtype=keys.dtype), np.empty(len(keys), dtype=bool)
     ends = [*(np.flatnonzero(places[1:] != places[:-1]) + 1).tolist(), len(places)]
-    for begin, end in zip([0, *ends], ends, strict=False):  # one SIMD partition for neighbours of equal k
+    for begin, end in zip([0, *ends], ends, strict=False):  # one SIMD partition for neighbours with equal k
         place = places[begin]
         ordered = np.partition(keys[begin:end], place, axis=1)
         edges[begin:end] = ordered[:, place]

@@ -101,7 +101,7 @@ def start(
     sample: Sample, problem: Problem, cut: LossCut, total: float, path: Any, standard: Standard, penalty: Array,
     tol: float,
 ) -> Start | None:  # fmt: skip
-    """Return the start from a sample for a problem over the mass ``total``, or None if the sample is insufficient.
+    """Return the start from a sample for a problem with total mass ``total``, or None if the sample is insufficient.
 
     The function ``path(sample, problem)`` solves a problem on some rows of the sample.
     """

@@ -133,7 +133,7 @@ def hold(rows: Any, problem: Problem, penalty: Array, c: Array, tol: float) -> t
 
 
 def weighed(rows: Any, problem: Problem, c: Array) -> tuple[Array, float, float]:
-    """Return the aggregate's own weights (samples,) at c, their losses, and by how much the aggregate exceeds these."""
+    """Return the aggregate's own weights (samples,) at c, their losses, and the excess of the aggregate over these."""
     aggregate, losses = get_aggregate(problem.aggregate), rows.plain_losses(c)
     k, m = (np.asarray(count) for count in counts(problem, float(rows.mass.sum())))
     weights = aggregate.weigh(losses[None], rows.mass, rows.threshold, k, m)[0]

@@ -21,10 +21,10 @@ from .design import row_blocks
 #: matrix costs as many passes as there are coordinates. For Newton steps, which reuse and share matrices, the limit is
 #: eight times as large.
 LARGEST_DESIGN = 1 << 22
-#: Matrices of coordinates are worthwhile for up to this many coordinates.
+#: Matrices (coordinates, coordinates) are worthwhile up to this many coordinates.
 LARGEST_RANK = 256
 
-Found = tuple[Array, Array, Array, Array]  # coordinates, passes used, snapshots, lower bounds of the minima
+Found = tuple[Array, Array, Array, Array]  # coordinates, passes used, snapshots, lower bounds on the minima
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Book:
 
         The rounding of a product depends on its number of rows. If problems of several folds run together, the product
         therefore includes all of them until the end. Otherwise the labels of one fold would affect the last digits of
-        another.
+        the results for another.
         """
         if not self.folds or len(part) == len(self.final):
             return part @ matrix
@@ -105,7 +105,7 @@ def _solve(matrices: Array, diagonal: Array, right: Array) -> Array:
 
 
 def newton_logistic(rows: Array, mass: Array, penalty: Array, start: Array, limits: Limits) -> Found:
-    """Minimise average logistic problems by Newton steps with a line search on the margins.
+    """Solve average-logistic-loss problems with Newton steps and a line search on the margins.
 
     ``rows`` (samples, coordinates) are ``-y * z``, as in a design. ``mass`` has shape (samples,), or (problems,
     samples) if problems of several folds advance together. ``penalty`` is alpha for penalised coordinates and 0 for
@@ -252,7 +252,7 @@ def _line_search(
 
 
 def interior_hinge(rows: Array, mass: Array, penalty: Array, start: Array, limits: Limits) -> Found:
-    """Minimise average hinge problems by a primal-dual interior-point method (Mehrotra's predictor-corrector).
+    """Solve average-hinge-loss problems with a primal-dual interior-point method (Mehrotra's predictor-corrector).
 
     The problem min 1/2 w'Pw + c'xi with xi >= 0 and slack s = m + xi - 1 >= 0 has the multipliers a for s and c - a for
     xi. At the optimum, Pw = sum of a * y * z, a * s = 0 and (c - a) * xi = 0. Eliminating all variables but w leaves

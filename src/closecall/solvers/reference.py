@@ -82,7 +82,7 @@ def solve_one(
 
 
 def _convex(Z: Array, y: Array, mass: Array, loss: Loss, penalty: Array, w: Array) -> Array:
-    """Return the minimum of the average problem; any kink is rounded over shrinking widths."""
+    """Return the minimum of the average-loss problem; any kink is rounded over shrinking widths."""
     widths = [1.0, 0.1, 0.01, 1e-3, 1e-4] if not np.isfinite(loss.curvature) else [0.0]
     for width in widths:
 

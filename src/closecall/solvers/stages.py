@@ -23,7 +23,7 @@ from .cuts import ALL, CLOSE, LookSums, LossCut, LossWindow
 #: The factor between the cuts of two stages, and the width of a ramp as a share of its cut. On 16 PMLB sets, ramps from
 #: 0.1 to 1.5 and factors from 0.5 to 0.8 were equally accurate; these need the fewest evaluations.
 FACTOR, RAMP = 0.5, 1.5
-#: The tolerance of the mass inside a cut at the end of a path, as a share of k.
+#: The tolerance for the mass inside a cut at the end of a path, as a share of k.
 NEAR = 0.02
 #: The tolerance of a stage: Newton's decrement as a share of the value. With looser stages, rounding would decide which
 #: minimum a path reaches.

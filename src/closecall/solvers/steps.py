@@ -87,7 +87,7 @@ def share_of_gram(k: Array, rank: int, total: Array | float) -> Array:
 
 
 def step_curvature(loss: str) -> float:
-    """Return the bound on the curvature of a loss, or 1 for a kink: its slope changes by 1 over a margin of about 1."""
+    """Return the bound on the curvature of a loss, or 1 for a kink: the slope changes by 1 over a margin of about 1."""
     bound = get_loss(loss).curvature
     return bound if np.isfinite(bound) else 1.0
 

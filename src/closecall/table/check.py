@@ -47,7 +47,7 @@ Opinion = tuple[str, Array]
 
 
 def check_rows(X: Any, y: Any, *, random_state: int = 0) -> Any:
-    """Return a data frame of the rows of a table that are worth checking, the most suspicious of each kind first.
+    """Return a data frame of the rows of a table that are worth checking, with the most suspicious of each kind first.
 
     Parameters
     ----------

@@ -57,7 +57,7 @@ class TableComparison:
 
     @property
     def results(self) -> Any:
-        """A data frame with a row for each method, the best first."""
+        """A data frame with a row for each method, sorted from best to worst."""
         return need_pandas().DataFrame(content.rows(self.comparison))
 
     @property
@@ -76,11 +76,11 @@ class TableComparison:
         return shlex.join(["closecall", *self.arguments])
 
     def records(self) -> list[Row]:
-        """Return the results as ``closecall compare --json`` prints them, the verdict last."""
+        """Return the results as ``closecall compare --json`` prints them, with the verdict last."""
         return as_records(self)
 
     def save(self, path: str | Path) -> list[Path]:
-        """Write the page (``report.html``), the results and the rows to check; return the paths, the page first."""
+        """Write the page (``report.html``), the results and the rows to check; return the paths, page first."""
         return write(self, Path(path))
 
     def __repr__(self) -> str:
@@ -124,7 +124,7 @@ def compare(
     Parameters
     ----------
     data : data frame or str
-        A table, the path of a CSV, TSV or Parquet file, or the name of a data set.
+        A table, the path to a CSV, TSV or Parquet file, or the name of a data set.
     target : str
         The column to predict; by default the one named target, class, label or y, otherwise the last one.
     splits, rows : int
@@ -136,7 +136,8 @@ def compare(
     groups, time : str
         A column of groups that are never split between parts, or a column by which rows are ordered in time.
     loss, multiclass : str
-        The loss of close-k and of the aggregates, and ``ovr``, ``top_two`` or ``softmax``.
+        The loss of close-k and of the aggregates, and how they learn several classes: ``ovr``, ``top_two`` or
+        ``softmax``.
     squash, reading : bool, Reading
         Whether to squash extreme cells, as in :class:`closecall.SquashingScaler`, and how to read the columns.
     seed, jobs : int

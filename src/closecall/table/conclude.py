@@ -110,7 +110,7 @@ class Conclusion:
 
     ``verdict`` is ``nothing``, ``close-k``, ``logistic``, ``svm``, ``tree`` or ``other``; ``text`` and
     ``reason`` put it into words. ``linear`` is the verdict, in words, if only linear models are allowed. ``helps``
-    lists the methods that are significantly better than the ``plain`` model, the largest gain first.
+    lists the methods that are significantly better than the ``plain`` model, with the largest gain first.
     """
 
     results: tuple[Result, ...]
@@ -196,7 +196,7 @@ def clearly_learns(splits: Sequence[Split], results: Sequence[Result], units: Un
 
 
 def against(results: Sequence[Result], reference: Result) -> dict[str, Difference]:
-    """Return the differences of all other results from the reference on the same splits, with adjusted p-values."""
+    """Return how much all other results differ from the reference on the same splits, with adjusted p-values."""
     others = [result for result in results if result.method != reference.method]
     moves = [np.array(other.values) - np.array(reference.values) for other in others]
     p = [corrected_test(move, np.zeros_like(move), test_over_train=reference.ratio) for move in moves]

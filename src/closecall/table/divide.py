@@ -23,7 +23,7 @@ HISTORY = 0.5
 #: Number of splits by time within the training rows of a search.
 INNER = 4
 FOLDS = 5
-#: Number of divisions of the groups to draw for each one that is needed.
+#: Number of divisions of the groups to draw for each division that is needed.
 ATTEMPTS = 5
 
 #: The rows of the training, validation and test parts.

@@ -22,7 +22,7 @@ def wide(scores: Array) -> Array:
 
 
 def confusion(truth: Array, predicted: Array, classes: int) -> Array:
-    """Count predictions (samples,) as (true classes, predicted classes)."""
+    """Count predictions (samples,) in a matrix (true classes, predicted classes)."""
     return np.bincount(truth * classes + predicted, minlength=classes**2).reshape(classes, classes)
 
 

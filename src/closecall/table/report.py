@@ -92,7 +92,7 @@ def check_packages() -> str:
 
 
 def write(found: TableComparison, page: Path) -> list[Path]:
-    """Write the page and the result files; return their paths, the page first."""
+    """Write the page and the result files; return the paths, page first."""
     beside = [page.with_name(f"{page.stem}-{name}") for name in ("results.csv", "results.json", "rows.csv")]
     document = {"command": found.command, "environment": _environment(), "records": found.records()}
     contents = {
@@ -233,7 +233,7 @@ def _charts(found: TableComparison) -> list[Chart]:
 
 
 def as_records(found: TableComparison) -> list[Row]:
-    """Return the results as ``--json`` prints them, the verdict last."""
+    """Return the results as ``--json`` prints them, with the verdict last."""
     comparison, metric = found.comparison, found.comparison.metric
     few = len(comparison.classes) <= 20
     records: list[Row] = [{"kind": "table", **facts_of(found.table)}]

@@ -62,7 +62,8 @@ def minimum_errors(
         ``enumeration`` takes rows ** features steps and proves its result. ``cones`` (branch and bound) is suited to
         few features and any number of errors, and ``milp``, which covers conflicts with HiGHS, to many features and few
         errors; both always provide a lower bound. ``auto`` uses ``enumeration`` if there are few rows or at most two
-        features, ``cones`` for up to five features (without linear combinations of others), and otherwise ``milp``.
+        features, ``cones`` for up to five features (not counting linear combinations of others), and otherwise
+        ``milp``.
     time_limit : float
         The time limit of ``cones`` and ``milp`` in seconds, which the last step may exceed.
     start : array (features,), optional
@@ -115,7 +116,7 @@ class _ZeroOneSearch:
         with np.errstate(over="ignore"):
             lows, spreads = rows.min(axis=0), np.ptp(rows, axis=0)
             total_mass = 4 * mass.sum()
-        # Coefficients are divided by the spread: one next to the smallest float would make them infinite.
+        # Coefficients are divided by the spread: a spread next to the smallest float would make them infinite.
         huge = np.abs(lows) > np.finfo(float).max / 4
         if huge.any() or not (np.isfinite(spreads) & ((spreads == 0) | (spreads > 1e-290))).all():
             raise ValueError("a column of X spans more than the float range, or is almost constant; rescale it first")
@@ -135,7 +136,7 @@ class _ZeroOneSearch:
         self.unavoidable = float((total - np.abs(net)).sum() / 2)
 
     def least_squares(self) -> Array:
-        """Return the slopes of least squares for the scaled columns, the first classifier to try."""
+        """Return the least-squares slopes for the scaled columns, the first classifier to try."""
         roots = np.sqrt(self.mass)
         rows = np.hstack([self.X[:, self.columns] / self.scales, np.ones((len(self.y), 1))])
         return np.linalg.lstsq(rows * roots[:, None], self.y * roots)[0][:-1]
@@ -170,7 +171,7 @@ def _independent(rows: Array) -> Array:
 
 
 def _separate(vectors: Array) -> Array:
-    """Return the slopes of smallest maximum norm with ``theta . z >= 1`` for all vectors, or zeros if none exist."""
+    """Return the slopes of least maximum norm such that ``theta . z >= 1`` for all vectors, or zeros if none exist."""
     samples, dimensions = vectors.shape
     # The variables are theta and the size of its largest coefficient; the intercept, its last entry, is not bounded.
     slopes = np.eye(dimensions + 1)[: dimensions - 1]

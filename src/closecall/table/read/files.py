@@ -26,7 +26,7 @@ from .dataset import DataError
 
 #: How files may denote a missing value.
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None")
-#: The separator of a table by its suffix (Parquet has none).
+#: The separator of a table, by the suffix of its file (Parquet has none).
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".parquet": ""}
 #: Memory for a cell besides its text: in the parser, in a frame and in a matrix.
 CELL_BYTES = 32

@@ -57,7 +57,7 @@ def _by_method(table: Table, first: str, rows: Sequence[tuple[str, ...]]) -> Tab
 
 
 def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable | None = None) -> Table:
-    """Return one block of the paper's square tables: how often the column's method beats the row's by the criterion.
+    """Return one block of the paper's square tables: how often the column's method beats the row's according to the criterion.
 
     With a published table, each cell also shows the paper's number in brackets.
     """
@@ -219,7 +219,7 @@ def across_table(scores: Scores, loss: str) -> Table:
 
 
 def suite_tables(scores: Scores, published: Sequence[PairTable], criteria: Sequence[str] = CRITERIA) -> list[Table]:
-    """Return all tables of one (protocol, model): the pairs by each criterion, gains, errors, methods and the tests."""
+    """Return all tables of one (protocol, model): the pairs for each criterion, gains, errors, methods and the tests."""
     by_criterion = {table.criterion: table for table in published}
     tables = []
     for loss in LOSSES:

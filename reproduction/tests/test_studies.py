@@ -98,7 +98,7 @@ def test_from_the_command_line_to_the_table(tmp_path: Path) -> None:
 
 
 def test_pages_of_the_referees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page counts sets a point better and worse, the distance to the best contender, and noise."""
+    """The page counts the sets that are a point better and worse, the distance to the best contender, and noise."""
     gains = {"a": 0.05, "b": 0.002, "c": -0.03, "d": 0.02}
     default, line = referee.GUARDS[referee.CHOICE], {"accuracy": 0.8, "seconds": 0.1, "judging": 0.1}
     of = dict.fromkeys(referee.MEMBERS, line) | {"forest": line | {"accuracy": 0.82}}

@@ -133,22 +133,22 @@ def escape_markdown(text: str) -> str:
 
 
 def heading(text: str, level: int = 2) -> str:
-    """Return a heading of Markdown; level 1 is the title of the page."""
+    """Return a Markdown heading; level 1 is the title of the page."""
     return f"{'#' * level} {escape_markdown(text)}"
 
 
 def link(text: str, address: str) -> str:
-    """Return a link of Markdown."""
+    """Return a Markdown link."""
     return f"[{escape_markdown(text)}]({address})"
 
 
 def items(texts: Iterable[str]) -> str:
-    """Return texts as a list of Markdown."""
+    """Return texts as a Markdown list."""
     return "\n".join(f"- {begun(escape_markdown(text))}" for text in texts)
 
 
 def picture(caption: str, address: str) -> str:
-    """Return a picture of Markdown above its caption."""
+    """Return a Markdown picture above its caption."""
     return f"![{escape_markdown(caption)}]({address})\n\n{paragraph(caption)}"
 
 

@@ -1,4 +1,4 @@
-"""Our results for the linear models of two other papers, next to the published numbers.
+"""Our results for the linear models in two other papers, next to the published numbers.
 
 Hu, Ying, Wang and Lyu, "Learning by Minimizing the Sum of Ranked Range" (NeurIPS 2020), Table 1: mean test errors in
 percent. Half of the rows of each class are for training, and a quarter each for validation and testing. He and Little,

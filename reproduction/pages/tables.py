@@ -26,11 +26,11 @@ CRITERION_WORDS = {
 def notes_on(scores: Scores) -> tuple[str, ...]:
     """Return notes on how the numbers were computed and which data sets are missing."""
     notes = [
-        f"The numbers are for {len(scores.datasets)} data sets, {scores.splits} splits, {scores.max_iter} steps, the "
-        f"{scores.model} model and the {scores.protocol} protocol."
+        f"The numbers are for the {scores.model} model under the {scores.protocol} protocol, with "
+        f"{len(scores.datasets)} data sets, {scores.splits} splits and {scores.max_iter} steps."
     ]
     if scores.splits == 1:
-        notes.append("With one split nothing can be tested, so no difference counts as significant.")
+        notes.append("With only one split, nothing can be tested, so no difference counts as significant.")
     if scores.holes:
         # With many missing sets, the table lists only their names, and the section the reasons.
         few = len(scores.holes) <= 4
@@ -57,7 +57,7 @@ def _by_method(table: Table, first: str, rows: Sequence[tuple[str, ...]]) -> Tab
 
 
 def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable | None = None) -> Table:
-    """Return one block of the paper's square tables: how often the column's method beats the row's by the criterion.
+    """Return one block of the paper's square tables: how often, by the criterion, a column's method beats a row's.
 
     With a published table, each cell also shows the paper's number in brackets.
     """
@@ -219,7 +219,7 @@ def across_table(scores: Scores, loss: str) -> Table:
 
 
 def suite_tables(scores: Scores, published: Sequence[PairTable], criteria: Sequence[str] = CRITERIA) -> list[Table]:
-    """Return all tables of one (protocol, model): the pairs by each criterion, gains, errors, methods and the tests."""
+    """Return all tables of one (protocol, model): pairs for each criterion, gains, errors, methods and tests."""
     by_criterion = {table.criterion: table for table in published}
     tables = []
     for loss in LOSSES:

@@ -10,7 +10,7 @@ PMLB94: dict[str, tuple[int, int, str]] = {
     row["name"]: (int(row["rows"]), int(row["features"]), row["sha256"])
     for row in csv_rows(Path(__file__).with_name("pmlb94.csv"))
 }
-#: Sets of the 94 that today's PMLB no longer has, or has with different content; the others only changed their names.
+#: Those of the 94 that today's PMLB no longer has, or has with different content; the others only changed their names.
 PMLB_GONE: dict[str, str] = {
     "bupa": "today's bupa has a different target (drinks, which was a feature) and 5 features instead of 6",
     "liver-disorder": "it was removed as a duplicate of bupa, whose target has changed since",

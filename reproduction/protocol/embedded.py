@@ -180,7 +180,7 @@ EMBEDDED: dict[str, Embedded] = {
     "titanic": Embedded(_titanic, "class child male"),
     "twonorm": Embedded(_twonorm, _numbered(20), "all 2,000 rows"),
     "wdbc": Embedded(_wdbc, _numbered(30)),
-    "xd6": Embedded(  # any of three conjunctions of three bits; nine tenths of the 512 points again
+    "xd6": Embedded(  # any of three conjunctions of three bits; nine tenths of the 512 points are repeated
         partial(_ruled, "xd6", [2] * 9, lambda x: x.reshape(3, 3, -1).min(axis=1).max(axis=0), 461), _numbered(9),
         "the training part of 461",
     ),

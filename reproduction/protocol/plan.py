@@ -112,7 +112,7 @@ def predicted_cost(cell: Cell, rows: int, features: int) -> float:
     """Return a rough estimate of a cell's seconds on one core, for ordering cells and predicting the end of a run.
 
     The constants were fitted by eye to cells of six data sets (80 to 2700 training rows, 5 to 168 features): each step
-    of each problem costs 2.5 microseconds and, for each training row, 5.4 nanoseconds and 0.1 for each feature.
+    of each problem costs 2.5 microseconds and, for each training row, 5.4 nanoseconds plus 0.1 for each feature.
     """
     train = max((rows + cell.level) // 2, 1)
     counts = len(k_grid(train))

@@ -91,7 +91,7 @@ class Pair:
     p: Array  # (datasets,): from the protocol's test, Holm-adjusted over the data sets under ``sound``
 
     def wins(self, criterion: str) -> Array:
-        """Return a mask (datasets,) of the sets on which the better method beats the base by a criterion.
+        """Return a mask (datasets,) of the sets on which the better method beats the base according to a criterion.
 
         ``significant``: p < 0.05; ``points``: at least 2 percentage points; ``joint``: both, as in the abstract.
         """
@@ -108,7 +108,7 @@ CRITERIA = tuple(_CRITERIA)
 
 
 def compare(scores: Array, methods: tuple[str, ...], protocol: str) -> dict[tuple[str, str], Pair]:
-    """Compare every ordered pair (base, better) of methods on every data set by the protocol's test.
+    """Compare every ordered pair (base, better) of methods on every data set with the protocol's test.
 
     ``scores`` are test accuracies (datasets, methods, splits).
 

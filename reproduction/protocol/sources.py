@@ -92,7 +92,7 @@ def load_dataset(
 
     A name is ``monk3`` (looked up among the embedded sets, then in PMLB, the sets of Fan et al. and OpenML100),
     ``pmlb:monk3``, ``openml:31`` (the id of an OpenML data set), ``openml100:31`` (a task of the suite, by id or name),
-    ``fan8:splice3175``, or the path of a CSV, TSV or Parquet file (also ``.gz``). ``target`` names the target column of
+    ``fan8:splice3175``, or the path to a CSV, TSV or Parquet file (also ``.gz``). ``target`` names the target column of
     a file; the default is the column named target, class, label or y, or else the last one. ``DataError``, a
     ``ValueError``, states why a set cannot be used; its subclass ``NotAtHandError`` states that it is not on this
     machine and cannot be fetched.
@@ -226,7 +226,7 @@ def _load_fan8(name: str, directory: Path, download: bool) -> Dataset:
     return data
 
 
-#: Every source of named sets, by the word before the colon.
+#: Every source of named sets, keyed by the word before the colon.
 LOADERS: dict[str, Callable[[str, Path, bool], Dataset]] = {
     "embedded": lambda name, directory, download: embedded(name),
     "pmlb": _load_pmlb,

@@ -1,4 +1,4 @@
-"""The paper's synthetic sets (Figure 1, Examples 1 and 2), and the examples with which Figure 5 makes a set harder.
+"""The paper's synthetic sets (Figure 1, Examples 1 and 2), and the examples that Figure 5 adds to make a set harder.
 
 Labels y (samples,) are -1.0 and +1.0. The functions for Figure 5 take X (samples, features), y, the number of examples
 to add and a generator. They return X and y with the new examples (outliers, imbalance or ambiguity) after the given

@@ -162,7 +162,7 @@ class Local:
                 worker.end()
 
     def _fill(self, pool: list[_Worker], todo: int, work: Work) -> None:
-        """Start as many workers as are needed; without room for another process, the existing ones must suffice."""
+        """Start as many workers as are needed; if there is no room for another, the existing ones must suffice."""
         idle = sum(worker.task is None for worker in pool)
         for _ in range(min(self.workers - len(pool), todo - idle)):
             try:

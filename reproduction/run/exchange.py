@@ -125,7 +125,7 @@ def _runs_text(runs: Sequence[Run], counts: dict[str, int], failures: dict[str, 
 
 @dataclass(frozen=True)
 class Campaign:
-    """The finished cells, runs and failures of a folder of exported files, with the methods of a store for tables."""
+    """The finished cells, runs and failures in an exported folder, with the methods of a store that tables need."""
 
     lines: dict[str, Line]  # by key
     runs: list[Run]

@@ -1,6 +1,6 @@
 """The driver, which runs the cells that are not in the store, stores their records and yields progress events.
 
-Every run is stored with the environment of its computation.
+Every run is stored with the environment in which it was computed.
 """
 
 import contextlib

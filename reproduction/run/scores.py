@@ -85,7 +85,7 @@ class Scores:
         return self.values["test"].shape[-1]
 
     def pairs(self, loss: str, test: str = "") -> dict[tuple[str, str], Pair]:
-        """Compare every ordered pair (base, better) of methods by the test of this or of another protocol."""
+        """Compare every ordered pair (base, better) of methods with the test of this or another protocol."""
         key = loss, test or self.protocol
         if key not in self._compared:
             self._compared[key] = compare(self.test(loss, self.methods), self.methods, key[1])

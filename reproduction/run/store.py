@@ -117,7 +117,7 @@ class Store:
         version = self._version()
         if self.write:
             self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = FULL")  # records survive a power cut, for 4 ms each
+            self._connection.execute("PRAGMA synchronous = FULL")  # records survive a power cut, at a cost of 4 ms each
             driver = f"process {os.getpid()} on {socket.gethostname()}"
             with self.transaction():
                 for statement in (each for step in _UPGRADES[version:] for each in step):

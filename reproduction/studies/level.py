@@ -30,7 +30,7 @@ from reproduction.protocol.stats import fraction_interval
 
 from .common import Array, Experiment, Row, Settings, lines_of, markdown, mean_error, read_csv, resume, signed
 
-#: Runs of one record: each takes a fraction of a second.
+#: Runs in one record: each takes a fraction of a second.
 BATCH = 50
 COMPARED = (
     "gain", "standard_error", "degrees_of_freedom", "units", "unit", "chance", "over_guessing", "over_guessing_needed",

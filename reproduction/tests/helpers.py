@@ -88,7 +88,7 @@ def work(cell: Cell) -> Record:
 
 
 def level_records(levels: Sequence[int], methods: Sequence[str] = METHODS, **values: float) -> list[dict[str, Any]]:
-    """Return records of Figure 5 for outliers at these levels, of which one more costs 0.01 points of accuracy."""
+    """Return records of Figure 5 for outliers at these levels; each outlier costs 0.01 points of accuracy."""
     shared = {"protocol": "paper", "model": "linear", "contamination": "outliers", "majority": 60.0, "gain": 1.0}
     return [
         {**shared, "level": level, "loss": loss, "method": method, "accuracy": 90.0 - level / 100, **values}

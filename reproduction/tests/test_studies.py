@@ -98,7 +98,7 @@ def test_from_the_command_line_to_the_table(tmp_path: Path) -> None:
 
 
 def test_pages_of_the_referees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page counts sets a point better and worse, the distance to the best contender, and noise."""
+    """The page counts the sets that are a point better and worse, the distance to the best contender, and noise."""
     gains = {"a": 0.05, "b": 0.002, "c": -0.03, "d": 0.02}
     default, line = referee.GUARDS[referee.CHOICE], {"accuracy": 0.8, "seconds": 0.1, "judging": 0.1}
     of = dict.fromkeys(referee.MEMBERS, line) | {"forest": line | {"accuracy": 0.82}}
@@ -118,7 +118,7 @@ def test_pages_of_the_referees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         common.page_of("referee", referee.page(referee.table(common.Settings(tmp_path)), tmp_path / "figure.svg"))
     )
     # The forest, 2 points better, is chosen where its gain exceeds the guard: on a and d, with 2 on a only.
-    assert "better than the baseline on 2 of 4 sets and a point or more worse on 0 of 4" in page
+    assert "than the baseline on 2 of 4 sets and at least a point worse on 0 of 4" in page
     assert "is 1.00 points below that of tuned RandomForest" in page
     assert "replaces the baseline in 3 of 20 runs (3.2% to 37.9%)" in page
     assert "With 2, computed from the same fits, it is a point better on 1 of 4 sets" in page

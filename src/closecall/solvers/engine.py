@@ -118,7 +118,7 @@ class Engine:
         return self.known[key]
 
     def _follow(self, selections: list[Selection], keep: int) -> None:
-        """Follow the paths of close selections, and store in these the best ends and the number of evaluations."""
+        """Follow the paths of close selections, and store the best ends and the number of evaluations in them."""
         if not selections:
             return
         some: Any = slice(None)

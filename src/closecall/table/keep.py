@@ -91,7 +91,8 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> dict[str,
     except (DataError, MemoryError):
         raise
     except Exception as error:  # an unknown archive may raise anything
-        raise DataError(f"{where!r} is damaged or was not written by 'closecall fit' ({error}); fit it again") from error
+        message = f"{where!r} is damaged or was not written by 'closecall fit' ({error}); fit it again"
+        raise DataError(message) from error
 
 
 def options_for(path: str | os.PathLike[str]) -> str:

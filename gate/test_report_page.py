@@ -76,7 +76,7 @@ def test_every_chart_has_a_caption_for_humans(wide: Page) -> None:
 
 
 def test_hovering_names_the_data_set_as_text(wide: Page) -> None:
-    chart = wide.locator("figure[data-chart]", has_text="Gain of close decay over average")
+    chart = wide.locator("figure[data-chart]", has_text="Gain of close decay over the average loss")
     names = set()
     for bar in chart.locator("svg .mark-rect.role-mark path").all():
         bar.hover()

@@ -72,7 +72,8 @@ class _NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """Return labels (samples,)."""
-        return self.classes_[chosen(self.decision_function(X))]
+        scores = self.decision_function(X)  # raises an error before a fit, when there are no classes
+        return self.classes_[chosen(scores)]
 
 
 def chosen(scores: Array) -> Array:

@@ -260,7 +260,7 @@ def passed(runs: Runs, guard: float) -> list[bool]:
 def left(step: Sequence[Any], guard: float) -> bool:
     """Return whether a guard accepts the challenger of a stored comparison."""
     *gain, over, needed, balanced = step
-    better = compare("", "", Gain(*gain), guard).taken or (gain[0] > TINY and balanced > STRICT * guard)
+    better = compare("", "", Gain(*gain), guard).taken or (gain[0] > TINY and balanced > guard)
     return better and not over <= needed
 
 

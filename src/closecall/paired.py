@@ -126,11 +126,11 @@ def compare(
 ) -> Comparison:
     """Decide whether the challenger is chosen: its gain must be positive and above ``guard`` standard errors.
 
-    ``informed(True)`` computes the challenger's gain in balanced accuracy over the reference. If it exceeds
-    :data:`STRICT` times ``guard`` standard errors, any positive gain is sufficient: if the labels of one class are
-    wrong more often than those of another, balanced accuracy still ranks models correctly, but accuracy does not (Menon
-    et al. 2015). ``informed(False)`` computes the gain in balanced accuracy over guessing, which must exceed
-    :data:`STRICT` standard errors.
+    ``informed(True)`` computes the challenger's gain in balanced accuracy over the reference. If it exceeds ``guard``
+    standard errors, any positive gain in accuracy is sufficient: if the labels of one class are wrong more often than
+    those of another, balanced accuracy still ranks models correctly, but accuracy does not (Menon et al. 2015).
+    ``informed(False)`` computes the gain in balanced accuracy over guessing, which must exceed :data:`STRICT` standard
+    errors.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def compare(
     taken = bool(gain.mean > max(needed, TINY))
     if informed is not None and gain.mean > TINY and not gain.few:
         balanced = informed(True).strength
-        if taken or balanced > STRICT * guard:
+        if taken or balanced > guard:
             found = informed(False)
             over, least = found.mean, found.needed(STRICT)
             taken = bool(over > max(least, TINY))

@@ -400,13 +400,13 @@ def test_flips_in_one_class_hide_a_gain_in_accuracy_but_not_in_balanced_accuracy
         strict = clone(model).set_params(guard=50.0).fit(X, y).guard_report_["comparison"]
         assert not strict["taken"]
         if found["taken"] and found["gain"] <= found["needed"]:
-            assert found["balanced"] > STRICT
+            assert found["balanced"] > GUARD
             assert "balanced accuracy is higher by" in model.guard_report_["reason"]
     assert np.mean(taken) > np.mean(np.array(gains) > 1) + 0.2
 
 
 def test_a_gain_in_balanced_accuracy_alone_is_not_enough() -> None:
-    """A loss of accuracy is never accepted, and a small positive gain needs twice the guard in balanced accuracy."""
+    """A loss of accuracy is never accepted, and a small positive gain needs the guard in balanced accuracy."""
     guessing, better = Gain(0.3, 0.01, np.inf, 500), Gain(0.05, 0.01, np.inf, 500)
 
     def taken(gain: float, guard: float) -> bool:
@@ -414,4 +414,4 @@ def test_a_gain_in_balanced_accuracy_alone_is_not_enough() -> None:
         return compare("a", "b", found, guard, lambda reference: better if reference else guessing).taken
 
     assert [taken(gain, 1.0) for gain in (-0.005, 0.0, 0.005)] == [False, False, True]
-    assert [taken(0.005, guard) for guard in (2.0, 2.4, 2.6)] == [True, True, False]
+    assert [taken(0.005, guard) for guard in (2.0, 4.9, 5.1)] == [True, True, False]

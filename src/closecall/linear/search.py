@@ -230,8 +230,8 @@ class AggregateLossClassifierCV(_Search):
         probabilities need a ``calibration``.
     guard : float or None
         The number of standard errors that the gain over the baseline must exceed. A smaller gain is enough if it is
-        positive and the gain in balanced accuracy exceeds twice this number. The balanced accuracy must also exceed
-        that of guessing by two standard errors (see :mod:`closecall.paired`). None means 1, or 2 for a ``scoring``
+        positive and the gain in balanced accuracy exceeds this number. The balanced accuracy must also exceed that of
+        guessing by two standard errors (see :mod:`closecall.paired`). None means 1, or 2 for a ``scoring``
         other than accuracy, for which only the first condition applies. With 0, the setting with the best mean score in
         the whole grid is chosen, as in the paper.
     refit : bool

@@ -48,9 +48,9 @@ class GuardedClassifierCV(Referee):
         folds that contain no rows of that fold, and a second set of folds is used only for a single challenger.
     guard : float or None
         The number of standard errors that the gain over the baseline must exceed. A smaller gain is enough if it is
-        positive and the gain in balanced accuracy exceeds twice this number. The balanced accuracy must also exceed
-        that of guessing by two standard errors. None means 1, or 2 for a ``scoring`` other than accuracy, for which
-        only the first condition applies. If the gain depends on few groups, blocks or rows, the number is increased
+        positive and the gain in balanced accuracy exceeds this number. The balanced accuracy must also exceed that
+        of guessing by two standard errors. None means 1, or 2 for a ``scoring`` other than accuracy, for which only
+        the first condition applies. If the gain depends on few groups, blocks or rows, the number is increased
         according to Student's distribution. With 0, the classifier with the best mean score is chosen.
     refit : bool
         Whether to fit the chosen classifier on all rows. If False, only the report is available.

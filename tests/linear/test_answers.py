@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from closecall import AggregateLossClassifier, AggregateLossClassifierCV, CloseKClassifier, CloseKClassifierCV
 from closecall.linear import race
 from closecall.linear.fitting import within
+from closecall.linear.splits import by_chance, stratified_folds
 from closecall.objective import Problem
 from closecall.solvers import solve
 
@@ -252,6 +253,14 @@ def test_groups_that_nothing_looks_at_are_an_error(cv: Any) -> None:
     cv = folds_of(y) if cv == "pairs" else cv
     with pytest.raises(ValueError, match="ignores them"):
         CloseKClassifierCV(cv=cv, **QUICK).fit(X, y, groups=np.arange(80) // 8)
+
+
+def test_rare_chance_matches_share_a_fold() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(6, size=(90, 2)), rng.integers(2, size=90)
+    equal = X @ [1, 6]
+    assert by_chance(equal, X)
+    assert len({*zip(equal, stratified_folds(y, equal, X, 5, 0), strict=True)}) == len({*equal})
 
 
 def test_groups_stay_together() -> None:

@@ -1,5 +1,6 @@
 """More than two classes: the top-two margin keeps the paper's Lemma k, the softmax does not; known answers."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,8 @@ def test_solved_together_is_solved_alone(kind: str) -> None:
     for row, problem in enumerate(problems):
         alone = solve_joint(design, codes, [problem], folds[row : row + 1], **how)
         np.testing.assert_allclose(together[0][row], alone[0][0], rtol=1e-6, atol=1e-9)
+        average = solve_joint(design, codes, [replace(problem, k=1.0)], folds[row : row + 1], **how)
+        assert np.abs(average[0] - alone[0]).max() > 0.01 * np.abs(average[0]).max()  # k matters without a certificate
 
 
 @pytest.mark.parametrize("name", ["atk", "maximal"])

@@ -99,6 +99,14 @@ def test_a_parameter_matters(kind: type, name: str) -> None:
     assert not same(base, outcome(kind(**settings | {name: value}), classes, twice)), f"{name} changes nothing"
 
 
+def test_algorithm_1_penalises_the_intercept() -> None:
+    settings = ONE | {"aggregate": "close", "solver": "algorithm1", "alpha": 30.0}
+    free, penalised = (
+        outcome(AggregateLossClassifier(**settings, penalize_intercept=given), 2, False) for given in (False, True)
+    )
+    assert abs(penalised["intercept_"]) < 0.9 * abs(free["intercept_"])
+
+
 #: Where a parameter is documented as not used: (what is set, how many classes, parameter, value).
 UNUSED: list[tuple[dict[str, Any], int, str, Any]] = [
     ({"aggregate": "average"}, 2, "k", 0.5),

@@ -362,7 +362,9 @@ def test_gains_in_balanced_accuracy_by_chance_have_the_level(rare: int, usual: f
         else:
             values, guess = ((random.random(200) < usual) == codes).astype(float), 0.5
         found = panel.informed(values, values[None], codes, np.zeros(200), reference=usual is None)
-        assert found.mean == pytest.approx(np.mean([values[codes == code].mean() for code in (0, 1)]) - guess)
+        each = [values[codes == code] for code in (0, 1)]
+        assert found.mean == pytest.approx(np.mean([of.mean() for of in each]) - guess)
+        assert found.standard_error >= 0.999 * np.sqrt(sum(of.var() / len(of) for of in each)) / 2
         passed.append(found.mean > found.needed(STRICT))
     assert np.mean(passed) < 0.05
 

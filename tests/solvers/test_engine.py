@@ -1,5 +1,7 @@
 """Selections as paths: starts, choice of ends, samples and certificates, checked by functions defined here."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -227,6 +229,15 @@ def test_neither_a_wide_ramp_nor_a_wrong_mass_certifies(wider, grown):
     assert np.isinf(narrow(walk, Spot(best, 60.0), cut, 1e-4)[1])
     walk.sharpen = lambda spot, cut, ramps, near: (spot, float(ramps[-1]))
     assert narrow(walk, Spot(best, 60.0), cut, 1e-4)[1] <= 1e-4
+
+
+def test_a_certificate_that_costs_many_errors_is_not_taken(monkeypatch):
+    X, y, _ = table(4, 40)
+    best = one(closed(X, y), tol=None)
+    monkeypatch.setattr(module, "narrow", lambda walk, end, cut, tol: (replace(end, c=-end.c), 0.0))
+    found = one(closed(X, y), tol=1e-4)
+    assert found.errors[0] == best.errors[0] < 20
+    assert np.isinf(found.gap[0])
 
 
 def test_nothing_inside_is_no_certificate():

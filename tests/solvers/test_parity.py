@@ -113,6 +113,13 @@ def test_folds_are_solved_as_if_alone() -> None:
         assert (np.abs(together.objective[mine] / alone.objective - 1) < rtol).all()
 
 
+def test_folds_that_begin_alike_end_apart() -> None:
+    X, y = data()
+    folds = np.stack([np.arange(N) % 2, 1.0 - np.arange(N) % 2])
+    coef = solve(X, y, [problem("logistic", "close", 1.0)] * 2, folds=folds, fold_of=[0, 1], init="zeros").coef
+    assert np.abs(coef[0] - coef[1]).max() > 1e-3
+
+
 def test_one_fold_of_zeros_and_ones_is_the_rows_left() -> None:
     X, y = data()
     fold = (np.arange(N) % 4 > 0).astype(float)

@@ -140,6 +140,18 @@ def test_the_mass_inside_is_k(loss, seed, shares, noisy):
     assert abs(spots.inside[0, 0] - k[0]) <= NEAR * k[0] * (1 + 1e-9)
 
 
+def test_newton_places_a_cut_with_fewer_looks_than_bisection(monkeypatch):
+    X, y, _ = table(3, 400)
+    rows, looks = DenseRows(X, y, np.ones(400), True, False), []
+    for slope in (Walk.slope, lambda walk, spot: (0.0, np.zeros_like(spot.c))):
+        monkeypatch.setattr(Walk, "slope", slope)
+        walk = Walk(rows.margins("sigmoid", np.ones(400)), rows.penalized)
+        spot = walk.place(walk.settle(np.zeros(4), 0.4), 120.0, 1e-4, 0.5, here=True)
+        assert abs(spot.inside - 120) < 1e-4
+        looks.append(walk.looks)
+    assert looks[0] < 0.7 * looks[1]
+
+
 @compiled
 @pytest.mark.parametrize("seed", range(6))
 def test_kept_factors_are_those_of_the_twin(seed):

@@ -128,7 +128,7 @@ def source_of(path: Path) -> str:
 def results_page() -> str:
     """Return the page that replaces the results until `closecall publish` has written them."""
     return (
-        "# Results\n\nNo results are published with this version yet. [Reproducing the paper](../reproduce.md) "
+        "# Results\n\nNo results have been published for this version yet. [Reproducing the paper](../reproduce.md) "
         "explains how to compute them; the first command there needs no download.\n"
     )
 

@@ -1,4 +1,4 @@
-"""``python -m reproduction COMMAND`` does the same as ``closecall COMMAND`` in a clone of the project."""
+"""In a clone of the project, ``python -m reproduction COMMAND`` does the same as ``closecall COMMAND``."""
 
 import sys
 

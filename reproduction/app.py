@@ -1,4 +1,4 @@
-"""The commands of the reproduction as one application, with the everyday ones first."""
+"""The commands of the reproduction as one application, with the most frequently used commands first."""
 
 from collections.abc import Callable
 from functools import cache
@@ -20,5 +20,5 @@ for _panel, _commands in _COMMANDS.items():
 
 @cache
 def built() -> Any:
-    """Return the application, built only once because reading the annotations of all commands takes a while."""
+    """Return the application, which is built only once because reading all commands' annotations takes a while."""
     return typer.main.get_command(app)

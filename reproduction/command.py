@@ -28,9 +28,9 @@ from reproduction.run.run import Event, drive
 from reproduction.run.scores import Archive, title
 from reproduction.run.store import Store
 
-#: How many failures are reported one by one, so that an error in every cell does not fill the screen.
+#: How many failures are reported individually, so that an error in every cell does not fill the screen.
 _TROUBLES = 20
-#: How many missing data sets are explained one by one; the report explains all of them.
+#: How many missing data sets are explained individually; the report explains all of them.
 _HOLES = 3
 RESULTS = Path("closecall-results")
 Out = Annotated[Path, typer.Option("--out", help="Folder for the result store, tables, figures and report.")]
@@ -57,7 +57,7 @@ def reproduce(
     ] = None,
     max_iter: Annotated[
         int | None,
-        typer.Option(help=f"Number of steps: {plan.MAX_ITER} or the target's own; {plan.NETWORK_STEPS} for networks."),
+        typer.Option(help=f"Steps: {plan.MAX_ITER}, or as set by the target; {plan.NETWORK_STEPS} for networks."),
     ] = None,
     protocol: Annotated[str, typer.Option(help="paper, sound or both (default).")] = "",
     models: Annotated[str, typer.Option(help="linear, network or linear,network.")] = "linear",
@@ -72,7 +72,7 @@ def reproduce(
 ) -> None:
     """Run targets (unfinished runs are resumed) and write the tables, the figures and the report.
 
-    Without arguments, the embedded suite, which needs no download, is run under both protocols.
+    Without arguments, run the embedded suite, which needs no download, under both protocols.
     """
     protocols = None if protocol in ("", "both") else words(protocol)
     targets = targets or ["overview"]
@@ -128,7 +128,7 @@ def _show_json(events: Iterator[Event]) -> Event:
 
 
 def _show_lines(events: Iterator[Event]) -> Event:
-    """Print a line at the start, at every whole percent of the cost, for the first failures, and at the end."""
+    """Print a line at the start, for each percent of the cost, for each of the first failures, and at the end."""
     percent = -1
     for event in events:
         if event.kind in ("failed", "lost"):
@@ -202,7 +202,7 @@ def _say_holes(jobs: list[Job], as_json: bool, most: int = _HOLES) -> None:
         err.print(f"left out: {plain(hole.dataset)}: {plain(hole.why)}", style="yellow", soft_wrap=True)
     if len(holes) > most:
         names = ", ".join(title(hole.dataset) for hole in holes[most:])
-        err.print(f"also left out: {len(holes) - most} data sets: {plain(names)}", style="yellow", soft_wrap=True)
+        err.print(f"also left out: {len(holes) - most} data sets ({plain(names)})", style="yellow", soft_wrap=True)
 
 
 def _say_plan(jobs: list[Job], output: Path, as_json: bool) -> None:
@@ -240,7 +240,7 @@ def status(output: Out = RESULTS, as_json: Json = False) -> None:
     ]
     heading = f"{len(cells) - len(failures)} cells done, {len(failures)} failed, {len(runs)} runs"
     if compact := sum(run["records"] for run in runs if run["request"].get("compact")):
-        heading += f"; {compact} of the cells are imported and contain only the rows that validation chose"
+        heading += f"; {compact} of the cells were imported and contain only the rows that validation chose"
     print_records(heading, records, as_json)
     for cell in cells:
         if cell.key in failures and not as_json:
@@ -249,7 +249,7 @@ def status(output: Out = RESULTS, as_json: Json = False) -> None:
 
 
 def report(output: Out = RESULTS) -> None:
-    """Write the tables, the figures and the report again from the store, without data or new runs."""
+    """Rewrite the tables, the figures and the report from the store, without the data and without new runs."""
     with Store(output / "store.sqlite") as store:
         print(shown(_write_report(store, output)))
 
@@ -258,26 +258,26 @@ def export(
     to: Annotated[Path, typer.Option(help="Folder to write to; existing files for cells in the store are replaced.")],
     output: Out = RESULTS,
 ) -> None:
-    """Write the finished cells of a store as compact CSV, with the chosen rows instead of the whole grid."""
+    """Write the finished cells of a store as compact CSV files, with only the chosen rows of each grid."""
     with Store(output / "store.sqlite") as store:
         paths = export_store(store, to)
         cells = len(store.done())
     size = sum(path.stat().st_size for path in paths)
-    print(f"{cells} cells in {len(paths)} files, {size / 1000:.0f} kB, in {shown(to)}")
+    print(f"{cells} cells in {len(paths)} files ({size / 1000:.0f} kB) in {shown(to)}")
 
 
 def import_(
     folder: Annotated[Path, typer.Argument(help="A folder written by `closecall export` or `publish`.")],
     output: Out = RESULTS,
 ) -> None:
-    """Add exported cells to a store, so they are not run again; either all of them are added or none."""
+    """Add exported cells to a store, so that they are not run again; either all of them are added or none are."""
     with Store(output / "store.sqlite", write=True) as store:
         added, known = import_folder(folder, store)
-    print(f"{added} cells added, {known} were already there, in {shown(output)}")
+    print(f"{added} cells added to {shown(output)}; {known} were already there")
 
 
 def publish(
-    to: Annotated[Path, typer.Option(help="Folder of the pages, such as docs/results.")],
+    to: Annotated[Path, typer.Option(help="Folder for the pages, such as docs/results.")],
     output: Annotated[Path | None, typer.Option("--out", help="Folder of a result store to export first.")] = None,
 ) -> None:
     """Write the pages, tables and figures of the results, from a store or an earlier export."""
@@ -292,7 +292,7 @@ def publish(
     for page in claimed_pages(to):
         write_whole(page, fill(page, to))
     size = sum(path.stat().st_size for path in to.rglob("*") if path.name.endswith((".csv", ".csv.gz")))
-    print(f"{len(paths)} files in {shown(to)}; all CSV together {size / 1e6:.2f} MB")
+    print(f"{len(paths)} files in {shown(to)}; all CSV files together: {size / 1e6:.2f} MB")
 
 
 def print_table(table: Table) -> None:

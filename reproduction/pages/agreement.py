@@ -1,12 +1,12 @@
 """A comparison of our tables with the published ones, cell by cell: which differences exceed sampling error?
 
-Tables 1, 2, 4 and 5 are fractions of data sets. They are compared as two proportions, with one win and one loss added
-to each side (Agresti & Caffo 2000), so that even 0 of 94 has a standard error. Both proportions come from largely the
+Tables 1, 2, 4 and 5 give fractions of data sets. They are compared as two proportions, with one win and one loss added
+to each sample (Agresti & Caffo 2000), so that even 0 of 94 has a standard error. Both proportions come from largely the
 same data sets, so the test is conservative.
 
-Table 3 holds mean errors over splits of the same data. Given the data, splits are independent draws, so the standard
-error of a mean is computed from its splits. The paper prints no standard errors; its splits are assumed to vary as much
-as ours.
+Table 3 contains mean errors over splits of the same data. Given the data, splits are independent draws, so the standard
+error of a mean is computed from its splits. The paper reports no standard errors; its splits are assumed to vary as
+much as ours.
 """
 
 import math
@@ -27,7 +27,7 @@ from .tables import pair_table
 
 
 def proportions_test(wins: int, total: int, published: float, published_total: int) -> tuple[float, float, float]:
-    """Return Agresti & Caffo's standard error of the difference between two fractions, z and the two-sided p."""
+    """Return Agresti & Caffo's standard error of the difference between two fractions, and its z and two-sided p."""
     first = (wins + 1) / (total + 2)
     second = (round(published * published_total) + 1) / (published_total + 2)
     error = math.sqrt(first * (1 - first) / (total + 2) + second * (1 - second) / (published_total + 2))
@@ -105,7 +105,7 @@ def agreement_summary(rows: Sequence[Row]) -> Table:
 
 
 def disagreement_table(rows: Sequence[Row], table: str, protocol: str) -> Table:
-    """Return the cells of a table that disagree, largest first; a star marks those left after Holm's correction."""
+    """Return the disagreeing cells of a table, largest first; a star marks those left after Holm's correction."""
     mine = [row for row in rows if (row["table"], row["protocol"]) == (table, protocol)]
     apart = sorted((row for row in mine if row["p"] < SIGNIFICANCE), key=lambda row: -abs(row["z"]))
     heading = f"{_name(table)}, {protocol} protocol: {len(apart)} of {len(mine)} cells differ"

@@ -1,7 +1,7 @@
-"""Numbers in the prose of pages, which are filled in from the CSV cells named in ``claims.toml``.
+"""Numbers in the prose of the pages, which are filled in from the CSV cells named in ``claims.toml``.
 
-``claims.toml`` is next to the results folder, and paths of pages are relative to it. A claim is a piece of a page's
-text with ``{}`` in place of each number, and a list of the cells in the same order::
+``claims.toml`` is next to the results folder, and paths of pages are relative to its own folder. A claim is a piece
+of a page's text with ``{}`` in place of each number, and a list of the cells in the same order::
 
     [["../README.md"]]
     text = "better on {} of the sets, worse on {}"

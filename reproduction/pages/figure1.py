@@ -22,8 +22,8 @@ from .formats import Column, Table, said, table_of
 DRAWS = 10
 #: Whether `average` fails on `easy` and `imbalance` depends on alpha: the table shows three, the picture the smallest.
 FIGURE1_ALPHAS = (1e-5, 1e-2, 1.0)
-#: The descent behind the paper's picture, from its authors' code: rate, momentum, and its 10,000 steps as a multiple
-#: of the solver's 1,000. It starts at zero without a penalty.
+#: The gradient descent behind the paper's picture, from its authors' code: rate, momentum, and its 10,000 steps as a
+#: multiple of the solver's 1,000. It starts at zero without a penalty.
 RATE, MOMENTUM, LONGER = 5e-6, 0.9, 10
 #: The k of every method in that picture.
 DESCENT_K = 10
@@ -33,16 +33,16 @@ EXAMPLES_ALPHA = 1e-3
 
 
 def _least_errors(X: Array, y: Array) -> float:
-    """Return the fewest training errors of any boundary on one column, in either direction."""
+    """Return the smallest number of training errors that a boundary on one column can make, in either direction."""
     return min(float(best_intercept(sign * X[:, 0], y)[1]) for sign in (1, -1))
 
 
 def solve_figure1(max_iter: int, draws: int) -> tuple[list[Row], list[Row], list[Row]]:
-    """Return the points of one draw, and the training errors of the minimisers and of the descent over many draws.
+    """Return the points of one draw, and the training errors of the minimisers and of gradient descent over many draws.
 
     The logistic loss is fitted to the first column. There is no validation part: each method uses the k with the fewest
-    training errors (the larger k wins a tie). The same sets are also fitted by the descent of the paper's own figure,
-    which stops long before the minimum.
+    training errors (the larger k wins a tie). The same sets are also fitted by the gradient descent behind the paper's
+    figure, which stops long before the minimum.
     """
     points, records, descent = list[Row](), list[Row](), list[Row]()
     for name in FIGURE1:
@@ -89,7 +89,7 @@ def _descend(X: Array, y: Array, steps: int) -> list[Row]:
 def _taken(method: str, slopes: Array, k: int) -> Array:
     """Return a mask of the examples that an aggregate of the logistic loss selects, given their slopes in (0, 1).
 
-    Slopes (draws, samples) increase with the loss; examples tied at the k-th place are selected.
+    Slopes (draws, samples) increase with the loss; examples that tie for the k-th place are selected.
     """
     twice = 2 - 2 * slopes  # its ratio to 1 orders examples by the distance of their loss from the threshold
     aggregate = get_aggregate(method)
@@ -126,12 +126,12 @@ def _boundary(slope: float, intercept: float) -> float | None:
     return -float(intercept) / float(slope) if slope else None
 
 
-#: The two rows of the picture: the paper's own descent, and the minimisers.
+#: The two rows of the picture: the paper's own gradient descent, and the minimisers.
 DESCENT, MINIMISERS = "released descent", "minimisers"
 
 
 def figure1_shown(max_iter: int, draws: int = DRAWS) -> tuple[list[Row], list[Row], Table]:
-    """Return the points and boundaries of one draw, and a table of training errors above the best possible number."""
+    """Return the points and boundaries of one draw, and a table of training errors in excess of the minimum."""
     points, records, descent = solve_figure1(max_iter, draws)
     ways = [(DESCENT, descent)]
     ways += [(f"alpha {alpha:g}", [r for r in records if r["alpha"] == alpha]) for alpha in FIGURE1_ALPHAS]
@@ -148,12 +148,12 @@ def figure1_shown(max_iter: int, draws: int = DRAWS) -> tuple[list[Row], list[Ro
     errors = said("figure1.errors", draws=draws, steps=max_iter)
     notes = (errors, *_descent_notes(lines, max_iter), said("figure1.penalty"))
     header = ("set", *(LABELS[method] for method in METHODS), "best")
-    title = "Figure 1: training errors above the best possible"
+    title = "Figure 1: training errors above the minimum"
     return points, lines, Table("figure1", title, header, tuple(rows), tuple(kept), notes)
 
 
 def _descent_notes(lines: list[Row], max_iter: int) -> Iterator[str]:
-    """Yield a note on the descent, and notes on two sets where it stops before its objective is minimised."""
+    """Yield a note on gradient descent, and notes on two sets on which it stops before its objective is minimised."""
     at = {(r["set"], r["way"], r["method"]): r for r in lines}
     yield said("figure1.descent", rate=RATE, momentum=MOMENTUM, steps=LONGER * max_iter, k=DESCENT_K)
     for name in ("easy", "imbalance"):

@@ -69,7 +69,7 @@ def simulation_table(stem: str, records: list[Row], loss: str, note: str) -> Tab
 
 
 def simulation_gains(stem: str, records: Sequence[Row]) -> Table:
-    """Return the gain of close-k over average at the highest level, and the number of levels where it is ahead."""
+    """Return the gain of close-k over average at the highest level, and the number of levels at which it is ahead."""
     rows = []
     for loss, method, name in product(*(_distinct(records, key) for key in ("loss", "method", "contamination"))):
         place = (loss, method, name)

@@ -65,7 +65,7 @@ def _points(points: Sequence[Row]) -> Any:
 
 
 def _rules(lines: Sequence[Row]) -> list[Any]:
-    """Draw a faint line for each boundary, with a strong segment in its own lane: no boundary hides another."""
+    """Draw a faint line for each boundary, with a strong segment in its own lane, so none hides another."""
     lane = 2 / len(METHODS)
     records = [
         {
@@ -117,7 +117,7 @@ def scatter(scores: Scores) -> Any:
 
 
 def chosen_k(scores: Scores) -> Any:
-    """Draw Figure 4: (a) the chosen k*/n of close decay, (b) the gain over average against it (medians over splits)."""
+    """Draw Figure 4: (a) the chosen k*/n of close decay; (b) the gain over average against it (medians over splits)."""
     records = [
         {"dataset": title(name), "loss": loss, "fraction": fraction, "gain": 100 * gain}
         for loss in LOSSES
@@ -251,8 +251,8 @@ _NUMBERS = re.compile(r'(?<= )(?:transform|d|x|y|x1|x2|y1|y2|width|height)="[^"]
 def slim(svg: str) -> str:
     """Return a smaller version of a picture.
 
-    Coordinates are rounded to a tenth of a pixel. Descriptions of single marks for screen readers are removed, because
-    they are never read in an embedded picture.
+    Coordinates are rounded to a tenth of a pixel. Descriptions of individual marks for screen readers are removed,
+    because they are never read in an embedded picture.
 
     Examples
     --------

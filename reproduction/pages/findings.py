@@ -1,4 +1,4 @@
-"""Findings from the scores: which method won, by how much and how certainly, as sentences, rows and quoted numbers."""
+"""Findings from the scores (which method won, by how much, how certain that is) as sentences, rows and numbers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ LEAST_WINS, MOST_LOSSES = 0.20, 0.02
 HEADLINES = {
     "ahead": "Close decay is ahead of the average loss",
     "behind": "Close decay is behind the average loss",
-    "level": "There is no clear difference between close decay and the average loss over all data sets",
+    "level": "There is no clear difference between close decay and the average loss across all data sets",
     "lifted": "Close decay gains on average, but the gain comes from a few data sets",
     "pulled": "Close decay loses on average, but the loss comes from a few data sets",
     "few": "There are too few data sets to draw a conclusion",
@@ -64,7 +64,7 @@ class Summary:
 
 
 def findings(parts: Sequence[Part]) -> list[Summary]:
-    """Return a summary for each distinct set of results; targets on the same suite share theirs."""
+    """Return a summary for each distinct set of results; targets on the same suite share a summary."""
     found = []
     for suite, scores, published in _distinct(parts):
         sets = "1 data set" if len(scores.datasets) == 1 else f"{len(scores.datasets)} data sets"
@@ -84,10 +84,10 @@ def _distinct(parts: Sequence[Part]) -> list[Part]:
 
 
 def judge(scores: Scores, loss: str, published: Sequence[PairTable] = ()) -> Judgement:
-    """Decide which method won, by how much and how certainly.
+    """Decide which method won, by how much and with what certainty.
 
     One method is ahead if there are enough data sets, Wilcoxon's test over them is significant, the mean and the median
-    gain have the same sign, and the interval of the mean excludes zero. If only the interval excludes zero, the gain
+    gain have the same sign, and the interval for the mean excludes zero. If only the interval excludes zero, the gain
     comes from a few data sets. Otherwise there is no clear difference.
     """
     pair = scores.pairs(loss)
@@ -156,7 +156,7 @@ def _fraction(table: PairTable, model: str, loss: str, order: tuple[str, ...]) -
 
 
 def result_rows(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    """Return one flat row for every (suite, protocol, model, loss, data set), with the paper's Table 3."""
+    """Return one flat row for every (suite, protocol, model, loss, data set), with numbers from the paper's Table 3."""
     rows = []
     for _, scores, _ in _distinct(parts):
         for loss in LOSSES:
@@ -223,7 +223,7 @@ def _with_interval(count: int, total: int) -> Row:
 
 
 def outcomes(rows: Sequence[Row], **where: str) -> list[tuple[Row, Row]]:
-    """Return the headline's rows that have the given values, as pairs (wins, losses)."""
+    """Return the headline's rows that have the given values, as pairs of wins and losses."""
     mine = [row for row in rows if where.items() <= row.items()]
     return list(zip(mine[::2], mine[1::2], strict=True))
 
@@ -248,7 +248,7 @@ def share(row: Row) -> str:
 
 
 def shortfalls(rows: Sequence[Row]) -> list[str]:
-    """Return sentences on PMLB results that are below the paper's under its own protocol and test."""
+    """Return sentences on PMLB results that fall short of the paper's under its own protocol and test."""
     place = {"suite": "pmlb94", "model": "linear", "protocol": "paper", "test": "paper", "criterion": "significant"}
     found = []
     for wins, losses in outcomes(rows, **place):

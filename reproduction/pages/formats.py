@@ -1,4 +1,4 @@
-"""Tables as CSV, tables and pages as Markdown, and their sentences; names cannot become formulas or markup."""
+"""Tables as CSV and Markdown, pages as Markdown, and their sentences; names cannot become formulas or markup."""
 
 import re
 import textwrap
@@ -21,8 +21,8 @@ class Table:
     """A table for display, and the numbers behind it.
 
     ``name`` is the stem of its files. ``rows`` contains the formatted cells; the first column names the row.
-    ``records`` has one flat record for each unrounded number, for the CSV file. ``notes``, shown below the table, say
-    what was left out, how many splits and steps there are, and what each mark means.
+    ``records`` contains one flat record for each unrounded number, for the CSV file. ``notes``, shown below the table,
+    state what was left out, how many splits and steps there are, and what each mark means.
     """
 
     name: str
@@ -55,7 +55,7 @@ def to_csv(table: Table) -> str:
 
 
 def to_markdown(table: Table, width: int = WIDTH) -> str:
-    """Return the title, table and notes in at most 80 (or ``width``) columns; long names are cut, long notes wrapped.
+    """Return the title, table and notes in at most 80 (or ``width``) columns; long names are cut and notes wrapped.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def paragraph(text: str) -> str:
-    """Return a text as a wrapped paragraph of Markdown, in which no line begins a list, heading or quotation."""
+    """Return text as a wrapped Markdown paragraph, in which no line begins a list, heading or quotation."""
     lines = textwrap.wrap(escape_markdown(text), WIDTH - 2, break_long_words=False, break_on_hyphens=False)
     lines = [re.sub(r"^=(?==*$)", "&#61;", line) for line in lines]  # under a line, they would make it a heading
     return "\n".join(map(begun, lines))
@@ -143,7 +143,7 @@ def link(text: str, address: str) -> str:
 
 
 def items(texts: Iterable[str]) -> str:
-    """Return texts as a Markdown list."""
+    """Return the texts as a Markdown list."""
     return "\n".join(f"- {begun(escape_markdown(text))}" for text in texts)
 
 
@@ -187,7 +187,7 @@ def said(name: str, /, **values: Any) -> str:
 
 
 def listed(values: Iterable[object]) -> str:
-    """Return the values as an enumeration in words.
+    """Return the values as a list within a sentence.
 
     Examples
     --------

@@ -59,7 +59,7 @@ def index_page(
     campaign: Campaign, sections: Sequence[Section], covered: Sequence[Row], agreement: Table, first: Sequence[Row],
     pages: Sequence[tuple[str, str, bool]],
 ) -> list[str]:  # fmt: skip
-    """Return the page; ``first`` holds the headline's rows, and ``pages`` the other pages (file, title, generated)."""
+    """Return the page; ``first`` holds the headline's rows, ``pages`` the other pages (file, title, generated)."""
     blocks = [heading("Results", 1), *_opening(first, covered, pages)]
     titles = {file: name for file, name, _ in pages}
     for group, files in grouped(list(titles)).items():
@@ -165,7 +165,7 @@ def _made(campaign: Campaign) -> Iterator[str]:
         days = [time.strftime("%Y-%m-%d", time.gmtime(campaign.runs[place]["started"])) for place in places]
         started = " to ".join(dict.fromkeys((days[0], days[-1])))
         count, facts = sum(cells[place] for place in places), "; ".join(_facts(json.loads(text)))
-        yield paragraph(f"Runs started on {started} computed {count} cells in this environment: {facts}.")
+        yield paragraph(f"Runs that started on {started} computed {count} cells in this environment: {facts}.")
     sets = len({line.cell.dataset for line in campaign.lines.values()})
     recipes = sorted({line.cell.recipe for line in campaign.lines.values()})
     text = said("front.cells", cells=len(campaign.lines), sets=sets, recipes=listed(recipes))

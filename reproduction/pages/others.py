@@ -1,9 +1,9 @@
 """Our results for the linear models in two other papers, next to the published numbers.
 
 Hu, Ying, Wang and Lyu, "Learning by Minimizing the Sum of Ranked Range" (NeurIPS 2020), Table 1: mean test errors in
-percent. Half of the rows of each class are for training, and a quarter each for validation and testing. He and Little,
-"An efficient, provably optimal algorithm for the 0-1 loss linear classification problem" (arXiv 2306.12344, 2023):
-the percentages of training errors at the exact minimum, of the support vector machine and of logistic regression.
+percent. Half of the rows of each class are used for training, a quarter for validation and a quarter for testing. He
+and Little, "An efficient, provably optimal algorithm for the 0-1 loss linear classification problem" (arXiv 2306.12344,
+2023): the percentages of training errors for the exact minimum, the support vector machine and logistic regression.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -145,11 +145,11 @@ def _label(record: Row) -> str:
 
 def _sentence(record: Row) -> Iterator[str]:
     """Yield a sentence that says whether a minimum is proven, and another if a published figure differs from ours."""
-    found = f"{record['errors']} of {record['rows']}"
+    found = f"{record['errors']} errors in {record['rows']} rows"
     if record["method"] == EXACT:
         proven = record["bound"] >= record["errors"]
         state = "proven." if proven else f"not proven; the lower bound is {record['bound']}."
-        yield f"{record['set']}: the minimum, {found}, is {state}"
+        yield f"{record['set']}: the minimum of {found} is {state}"
     if record["published"] is None or abs(record["difference"]) <= 0.05 + 1e-9:
         return
     theirs = record["published"] * record["rows"] / 100

@@ -163,7 +163,7 @@ def _examples(section: Section, archive: Archive) -> None:
 
 
 def _beyond(section: Section, archive: Archive, *, shown: Callable[[Found, int], Table]) -> None:
-    """Add the table of another paper, over the data sets for which all splits have been run."""
+    """Add the table of another paper for the data sets on which all splits have been run."""
     found: dict[str, list[Record]] = {}
     for size in section.job.sizes:
         cells = [cell for cell in section.job.cells() if cell.dataset == size.name]

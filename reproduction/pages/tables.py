@@ -44,7 +44,7 @@ def _table(
     kind: str, heading: str, scores: Scores, loss: str, columns: Mapping[str, Column], records: Sequence[Row],
     notes: Sequence[str] = (),
 ) -> Table:  # fmt: skip
-    """Return a table for one loss, which its title, heading and records state."""
+    """Return a table for one loss; its title, heading and records name the loss."""
     placed = [scores.where(loss) | record for record in records]
     heading = f"{heading}: {scores.model}, {loss}, {scores.protocol} protocol"
     name = f"{kind}-{scores.protocol}-{scores.model}-{loss}"
@@ -52,12 +52,12 @@ def _table(
 
 
 def _by_method(table: Table, first: str, rows: Sequence[tuple[str, ...]]) -> Table:
-    """Return a table with one cell for each method in its rows."""
+    """Return a table with one cell for each method in every row."""
     return replace(table, header=(first, *(LABELS[method] for method in METHODS)), rows=tuple(rows))
 
 
 def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable | None = None) -> Table:
-    """Return one block of the paper's square tables: how often, by the criterion, a column's method beats a row's.
+    """Return one block of the paper's square tables: how often a column's method beats a row's by the criterion.
 
     With a published table, each cell also shows the paper's number in brackets.
     """
@@ -79,11 +79,11 @@ def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable |
                 "difference": fractions[i, j] - theirs[i, j],
             }  # fmt: skip
         records.append(record)
-    notes = ["Entries are the fractions of data sets on which the column's method beats the row's."]
+    notes = ["Entries are the fractions of data sets on which the method in the column beats the method in the row."]
     if published is not None:
         denominators = " or ".join(map(str, published.denominators[scores.model]))
         notes.append(
-            f"Values in brackets are those of the paper's {published.name.replace('table', 'Table ')}; they are "
+            f"Values in brackets are from the paper's {published.name.replace('table', 'Table ')}; they are "
             f"consistent with fractions of {denominators} data sets."
         )
     table = _table(criterion, f"Wins {CRITERION_WORDS[criterion]}", scores, loss, {}, records, notes)
@@ -98,8 +98,8 @@ def _beside(ours: float, theirs: float) -> str:
 def error_table(scores: Scores, loss: str, *, published: bool = False) -> Table:
     """Return the mean test errors in percent, as in Table 3; a star marks a significant difference from ``average``.
 
-    With ``published``, each data set of Table 3 has two more lines, the paper's errors and the differences. A plus
-    marks a significant difference between close decay and ``atk``, about which the paper makes a claim.
+    With ``published``, each data set of Table 3 has two more lines, which show the paper's errors and the differences.
+    A plus marks a significant difference between close decay and ``atk``, about which the paper makes a claim.
     """
     pairs, errors = scores.pairs(loss), 100 * (1 - scores.test(loss).mean(axis=-1))
     rows: list[tuple[str, ...]] = []
@@ -150,7 +150,7 @@ def _claim(scores: Scores, loss: str) -> str:
 
 
 def gain_table(scores: Scores, loss: str) -> Table:
-    """Compare close decay with ``average`` on every data set, with the largest gain first and the protocol's p."""
+    """Compare close decay with ``average`` on every data set, largest gain first, with p from the protocol's test."""
     one, means = scores.pairs(loss)[PAIR], 100 * scores.test(loss, PAIR).mean(axis=-1)
     records = [
         {

@@ -1,9 +1,9 @@
-"""Cells of other papers: ranked ranges and exact 0-1 minima.
+"""Cells for the experiments of other papers: ranked ranges and exact 0-1 minima.
 
-``ranges``: Hu, Ying, Wang and Lyu's linear models use stratified splits, with half of the rows for training and a
-quarter each for validation and testing. ``exact``: He and Little look for the fewest training errors. All rows of the
-set, standardised, are used as the training, validation and test parts, so the row that is best on validation has the
-fewest training errors.
+``ranges``: the linear models of Hu, Ying, Wang and Lyu use stratified splits, with half of the rows for training and a
+quarter each for validation and testing. ``exact``: He and Little minimise the number of training errors. All rows of
+the set, standardised, are used as the training, validation and test parts, so the row that is best in validation has
+the fewest training errors.
 """
 
 from collections.abc import Callable
@@ -37,9 +37,9 @@ RANGE_COUNTS: dict[str, list[tuple[float | None, float | None]]] = {
 EXACT_KS = (0.05, 0.1, 0.2, 0.4, 0.7)
 EXACT_MS = (0.02, 0.05, 0.1, 0.2)
 EXACT_ALPHAS = (0.01, 1.0)
-#: The proven bound of all classifiers, and the best one found; they have no loss.
+#: The proven bound for all classifiers, and the best classifier found; neither has a loss.
 BOUND, EXACT = "proven_bound", "exact_minimum"
-#: Time limit in seconds for the exact minimum of a set; both sets need about one.
+#: Time limit in seconds for the exact minimum of a set; both sets need about one second.
 SECONDS = 60.0
 Rows = Callable[[Division, int], Array]
 
@@ -54,7 +54,7 @@ class Study:
 
 
 def whole(data: Dataset) -> Division:
-    """Return all rows, standardised, as the training, validation and test parts."""
+    """Return all rows, standardised, as each of the training, validation and test parts."""
     X, y = np.asarray(data.X, dtype=float), data.signs()
     mean, scale = moments(X)
     return Division(((X - mean) / scale,) * 3, (y,) * 3)
@@ -72,7 +72,7 @@ def _solved(division: Division, problems: list[Problem], steps: int, dtype: type
 
 
 def selected_mass(problem: Problem, n: int) -> float:
-    """Return the number of the n examples that a problem's aggregate uses.
+    """Return how many of the n examples a problem's aggregate uses.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def _exact_problems() -> list[Problem]:
 
 
 def _exact_rows(division: Division, steps: int) -> Array:
-    """Return every contender, the exact minimum (the search starts from the best slopes), and the proven bound."""
+    """Return every contender, the exact minimum (whose search starts from the best slopes), and the proven bound."""
     rows, coef = _solved(division, _exact_problems(), steps, np.float64)
     n = division.sizes[0]
     exact = minimum_errors(division.X[0], division.y[0], time_limit=SECONDS, start=coef[int(rows["train"].argmax())])

@@ -12,10 +12,10 @@ PMLB94: dict[str, tuple[int, int, str]] = {
 }
 #: Those of the 94 that today's PMLB no longer has, or has with different content; the others only changed their names.
 PMLB_GONE: dict[str, str] = {
-    "bupa": "today's bupa has a different target (drinks, which was a feature) and 5 features instead of 6",
-    "liver-disorder": "it was removed as a duplicate of bupa, whose target has changed since",
+    "bupa": "today's bupa has a different target (drinks, which used to be a feature) and 5 features instead of 6",
+    "liver-disorder": "it was removed as a duplicate of bupa, whose target has since changed",
     "molecular-biology_promoters": "today's set lacks the row number that the 2017 file counts among its 58 features",
-    "promoters": "it was removed as a duplicate of molecular-biology_promoters, which has lost a column since",
+    "promoters": "it was removed as a duplicate of molecular-biology_promoters, which has since lost a column",
 }
 #: The 54 binary tasks of the OpenML100 suite (study 14): task id -> (data set id, name).
 OPENML100: dict[int, tuple[int, str]] = {
@@ -36,7 +36,7 @@ FAN8_FILES: dict[str, tuple[int, int, str]] = {
 
 
 def pmlb_today(name: str) -> str:
-    """Return the current PMLB name of a set from 2017, with underscores instead of hyphens."""
+    """Return the current PMLB name of a set from the 2017 edition, with underscores instead of hyphens."""
     return name.replace("-", "_")
 
 

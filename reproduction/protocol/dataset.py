@@ -1,6 +1,6 @@
 """A data set (a matrix of numbers and codes, the class codes, and their origin) and its division into parts.
 
-No pandas is needed: a nominal column contains codes for its ``categories`` (strings), and a missing value is NaN.
+pandas is not needed: a nominal column contains codes for its ``categories`` (strings), and a missing value is NaN.
 """
 
 import hashlib
@@ -16,10 +16,10 @@ from closecall.table.read.dataset import MATRIX_BYTES, DataError, encoded, mean_
 
 
 def plan_of(column: Array, nominal: bool) -> tuple[float, Array | None]:
-    """Return the value for missing cells, and the codes that get their own column (None for numbers).
+    """Return the fill value for missing cells, and the codes that get their own columns (None for numbers).
 
-    A missing number becomes the mean, and a missing code the most frequent one (the first if tied). With two codes,
-    a second column would only be the complement of the first.
+    A missing number becomes the mean, and a missing code becomes the most frequent one (the first if tied). With two
+    codes, a second column would only be the complement of the first.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class Dataset:
 
     def _fault(self) -> str | None:
         if not self.X.shape[1]:
-            return "it has no features apart from the target"
+            return "it has no columns other than the target"
         infinite = [repr(self.feature_names[j]) for j in np.flatnonzero(np.isinf(self.X).any(axis=0))]
         if infinite:
             more = f" and {len(infinite) - 5} more" if len(infinite) > 5 else ""
@@ -104,21 +104,21 @@ class Dataset:
         return np.where(self.y == 1, 1.0, -1.0)
 
     def matrix_paper(self) -> Array:
-        """Return the paper's matrix (samples, complete features), with nominal columns as codes."""
+        """Return the matrix that the paper uses (samples, complete features), with nominal columns as codes."""
         complete = ~np.isnan(self.X).any(axis=0)
         if not complete.any():
             raise DataError(
                 f"data set {self.name!r}: every column has missing values and the paper's protocol drops such columns; "
-                "use the protocol 'sound', which imputes"
+                "use the protocol 'sound', which imputes them"
             )
         return self.X[:, complete]
 
     def encode(self, train: Array | list[int], *others: Array | list[int]) -> tuple[Array, ...]:
-        """Return a matrix (rows, columns) for each set of rows, one-hot encoded and imputed from the training rows.
+        """Return a matrix (rows, columns) for each set of rows, one-hot encoded and imputed using the training rows.
 
-        A missing number becomes the training mean, and a missing category the most frequent one in training. A category
-        that is absent from the training rows becomes all zeros. Two categories share one column; if there are more,
-        each has its own.
+        A missing number becomes the training mean, and a missing category becomes the most frequent one in training. A
+        category that is absent from the training rows becomes all zeros. Two categories share one column; if there are
+        more, each has its own.
         """
         parts = [self.X[np.asarray(rows)] if len(rows) else self.X[:0] for rows in (train, *others)]
         if not len(parts[0]):
@@ -128,7 +128,7 @@ class Dataset:
         need = 8 * width * sum(map(len, parts))
         if need > MATRIX_BYTES:
             raise DataError(
-                f"data set {self.name!r}: one-hot encoding gives {width} columns, {need / 2**30:.1f} GiB; "
+                f"data set {self.name!r}: one-hot encoding would give {width} columns ({need / 2**30:.1f} GiB); "
                 "drop nominal columns with many values (identifiers, free text)"
             )
         if not width:

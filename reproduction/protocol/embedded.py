@@ -1,9 +1,9 @@
-"""Benchmark sets that need no download: generated from their definition, or shipped with scikit-learn.
+"""Benchmark sets that need no download, because they are generated from their definitions or shipped with scikit-learn.
 
 Each has the size and the codes of the PMLB set of the same name (``ringnorm`` is PMLB's ``ring``; ``twonorm`` and
-``ringnorm`` have 2,000 rows instead of 7,400). Codes are treated as numbers, as in PMLB, because their order is part
-of the benchmark. If the published set is a random draw, ours is another draw by the same rule, with a fixed seed;
-``EMBEDDED[name].drawn`` states what is drawn.
+``ringnorm`` have 2,000 rows instead of 7,400). Codes are treated as numbers, as in PMLB, because their order is part of
+the benchmark. If the published set is a random draw, the embedded set is another draw by the same rule, with a fixed
+seed; ``EMBEDDED[name].drawn`` states what is drawn.
 """
 
 import itertools
@@ -30,9 +30,9 @@ def _grid(*sizes: int) -> Array:
     return np.array(list(itertools.product(*map(range, sizes))))
 
 
-# MONK's problems (Thrun et al. 1991): robots of head 3 x body 3 x smiling 2 x holding 3 x jacket 4 x tie 2 = 432. The
+# MONK's problems (Thrun et al. 1991): 432 robots (head 3 x body 3 x smiling 2 x holding 3 x jacket 4 x tie 2). The
 # codes are PMLB's: alphabetical in monk1 and monk3 (octagon, round, square; no, yes; balloon, flag, sword; blue,
-# green, red, yellow), in monk2 the published 1, 2, ... with round, yes, sword, red first.
+# green, red, yellow); in monk2, they are the published 1, 2, ..., with round, yes, sword and red first.
 _ROBOT = (3, 3, 2, 3, 4, 2)
 _OCTAGON, _SWORD, _BLUE, _GREEN, _RED = 0, 2, 0, 1, 2
 
@@ -40,9 +40,9 @@ _OCTAGON, _SWORD, _BLUE, _GREEN, _RED = 0, 2, 0, 1, 2
 def _ruled(
     name: str, sizes: Sequence[int], rule: Callable[[Array], Any], again: int = 0, flips: int = 0, first: int = 0
 ) -> tuple[Array, Array]:
-    """Return every combination of codes from ``first`` on, labelled by a rule, and ``again`` of them a second time.
+    """Return every combination of codes starting at ``first``, labelled by a rule, with ``again`` of them repeated.
 
-    The latter are drawn without replacement, and ``flips`` of them have the other label.
+    The repeated ones are drawn without replacement, and ``flips`` of them have the opposite label.
     """
     X = _grid(*sizes) + first
     y = rule(X.T).astype(int)
@@ -56,7 +56,7 @@ _LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 
 
 
 def _tic_tac_toe() -> tuple[Array, Array]:
-    """Return every board on which a game can end if x (code 2) moves first against o (code 1)."""
+    """Return every board position in which a game can end if x (code 2) moves first against o (code 1)."""
     ended: dict[tuple[int, ...], int] = {}
     seen: set[tuple[int, ...]] = set()
     todo: list[tuple[int, ...]] = [(0,) * 9]
@@ -97,7 +97,7 @@ def _mux6() -> tuple[Array, Array]:
 
 
 def _corral() -> tuple[Array, Array]:
-    """Return five copies of 32 rows; the last bit is the class in three copies and in 24 rows of the fifth."""
+    """Return five copies of 32 rows; the last bit equals the class in three copies and in 24 rows of the fifth copy."""
     bits = _grid(*[2] * 5)
     y = (bits[:, 0] & bits[:, 1]) | (bits[:, 2] & bits[:, 3])
     wrong = np.isin(np.arange(32), _rng("corral").choice(32, 8, replace=False)).astype(int)
@@ -125,12 +125,12 @@ def _wdbc() -> tuple[Array, Array]:
     from sklearn.datasets import load_breast_cancer
 
     data = load_breast_cancer()
-    return data.data, 1 - data.target  # 1 is malignant, as in PMLB; scikit-learn has it the other way round
+    return data.data, 1 - data.target  # 1 is malignant, as in PMLB; in scikit-learn it is the other way round
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """How to make a set, the names of its features, and the part of it that we drew ourselves."""
+    """How to generate a set, the names of its features, and the part of it that is drawn at random here."""
 
     make: Callable[[], tuple[Array, Array]]
     features: str
@@ -168,12 +168,12 @@ EMBEDDED: dict[str, Embedded] = {
     ),
     "mux6": Embedded(_mux6, "address1 address2 bit0 bit1 bit2 bit3"),
     "parity5": Embedded(partial(_ruled, "parity5", [2] * 5, lambda x: x.sum(axis=0) % 2), _numbered(5)),
-    "parity5+5": Embedded(  # which five of the ten bits count is a convention; these are the published ones
+    "parity5+5": Embedded(  # which five of the ten bits count is a convention; these are the published five
         partial(_ruled, "parity5+5", [2] * 10, lambda x: x[[1, 2, 3, 5, 7]].sum(axis=0) % 2, 100), _numbered(10),
         "the training part of 100",
     ),
     "ringnorm": Embedded(_ringnorm, _numbered(20), "all 2,000 rows"),
-    "threeOf9": Embedded(  # three neighbouring ones anywhere
+    "threeOf9": Embedded(  # three adjacent ones anywhere
         partial(_ruled, "threeOf9", [2] * 9, lambda x: (x[:-2] & x[1:-1] & x[2:]).any(axis=0)), _numbered(9)
     ),
     "tic-tac-toe": Embedded(_tic_tac_toe, _numbered(9)),

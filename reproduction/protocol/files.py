@@ -21,12 +21,12 @@ from closecall.table.read.sheet import Sheet
 
 from .dataset import Dataset
 
-#: The name of a column, its numbers or codes (NaN is missing), and the meaning of the codes, if any.
+#: The name of a column, its numbers or codes (NaN if missing), and the meaning of the codes, if any.
 Column = tuple[str, Array, tuple[str, ...] | None]
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:
-    """Create the folder of a file and write the file completely or not at all; invalid characters are escaped."""
+    """Create the folder for a file, and write the file completely or not at all; invalid characters are escaped."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as file:
         file.write(content if isinstance(content, bytes) else content.encode(errors="backslashreplace"))
@@ -34,13 +34,13 @@ def write_whole(path: Path, content: str | bytes) -> Path:
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:
-    """Return the rows of one of our own CSV files, as dictionaries of text."""
+    """Return the rows of a CSV file that this project wrote, as dictionaries of text."""
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
 def read_bytes(path: Path, limit: int = LIMIT, packed: bytes | None = None) -> bytes:
-    """Return the content of a file (or of ``packed``), unpacked if it is gzip, up to ``limit`` bytes."""
+    """Return the content of a file (or of ``packed``), up to ``limit`` bytes; gzip content is unpacked."""
     try:
         with path.open("rb") if packed is None else io.BytesIO(packed) as file:
             return read_bounded(gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file, path, limit)
@@ -59,7 +59,7 @@ def read_bounded(file: Readable, what: object, limit: int) -> bytes:
 
 
 def read_table(path: Path, target: str, nominal: Collection[str] = (), packed: bytes | None = None) -> Any:
-    """Read a CSV or TSV file as a pandas frame, with the target and the nominal columns as text."""
+    """Read a CSV or TSV file into a pandas frame, with the target and the nominal columns as text."""
     pd, raw = need_pandas(), read_bytes(path, packed=packed)
     # From version 3.1 on, pandas reads every digit by default, and the option is deprecated.
     old = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
@@ -116,7 +116,7 @@ def _dataset(columns: Iterable[Column], labels: Any, name: str, source: str, ver
 
 
 def _coded(column: Any) -> tuple[Array, tuple[str, ...]]:
-    """Return codes (NaN if missing) and the sorted distinct values as text; whole floats are written as integers."""
+    """Return codes (NaN if missing) and the sorted distinct values as text; integral floats are written as integers."""
     codes, values = need_pandas().factorize(column)
     words = [str(int(v)) if isinstance(v, float) and v.is_integer() else str(v) for v in values]
     ordered = in_order(words)

@@ -66,9 +66,9 @@ LABELS = {
 
 
 def choose(rows: Array, protocol: str) -> Array:
-    """Return the row (of dtype ROW) that validation chooses for each (loss, method), in the order of their names.
+    """Return the row (of dtype ROW) that validation chooses for each (loss, method), sorted by name.
 
-    It has the most correct predictions on the validation part. Under ``paper``, ties go to the larger alpha
+    The chosen row has the most correct predictions on the validation part. Under ``paper``, ties go to the larger alpha
     and then to the larger k, as in the released code; under ``sound``, to the larger k and then to the larger alpha.
 
     Examples
@@ -97,11 +97,11 @@ def rows_of(problems: list[Problem]) -> Array:
 def score_linear(rows: Array, coef: Array, intercept: Array, division: Division) -> None:
     """Fill in the number of examples in each part that each linear classifier predicts correctly (margin > 0).
 
-    ``rows`` (problems,) are of dtype ROW; ``coef`` is (problems, features), and ``intercept`` is (problems,).
+    ``rows`` (problems,) have dtype ROW; ``coef`` has shape (problems, features), and ``intercept`` (problems,).
     """
     for part, X, y in zip(PARTS, division.X, division.y, strict=True):
         correct = np.zeros(len(rows), dtype=np.int64)
-        # All scores of a large part at once would take hundreds of megabytes.
+        # Computing all scores of a large part at once would take hundreds of megabytes.
         for start in range(0, len(y), 4096):
             scores = X[start : start + 4096] @ coef.T + intercept
             correct += (scores * y[start : start + 4096, None] > 0).sum(axis=0)

@@ -1,9 +1,9 @@
 """Targets, which can be requested, and cells, the units into which their computation is divided.
 
-A cell is one (data set, split, model, protocol), which takes one long batched solve. Its key is a hash of everything
-that determines its result. When a run is resumed, the keys of finished cells are removed from those requested; a
-cell with a different data file, step count or recipe has a different key. The suite tells the worker where to find the
-data; it is not part of the key, so suites that share a data set share its cells.
+A cell is one combination (data set, split, model, protocol), which takes one long batched solve. Its key is a hash of
+everything that determines its result. When a run is resumed, the keys of finished cells are removed from those
+requested; a cell with a different data file, step count or recipe has a different key. The suite tells the worker where
+to find the data; it is not part of the key, so suites that share a data set share its cells.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from reproduction.protocol.protocol import PROTOCOLS, get_protocol
 
 from .published import METHODS, MODELS
 
-#: Increase it when a change of the protocol changes what a cell contains: old records are then not mixed with new ones.
+#: Increase it when a change to the protocol changes the content of a cell, so that old and new records are not mixed.
 RECIPE = 1
 BOTH = tuple(PROTOCOLS)
 #: The starts of linear solves; the second measures the sensitivity to the start (docs/results/beyond-starts.md).
@@ -109,10 +109,10 @@ class Task:
 
 
 def predicted_cost(cell: Cell, rows: int, features: int) -> float:
-    """Return a rough estimate of a cell's seconds on one core, for ordering cells and predicting the end of a run.
+    """Return a rough estimate of a cell's time on one core in seconds, to order cells and predict when a run ends.
 
-    The constants were fitted by eye to cells of six data sets (80 to 2700 training rows, 5 to 168 features): each step
-    of each problem costs 2.5 microseconds and, for each training row, 5.4 nanoseconds plus 0.1 for each feature.
+    The constants were fitted by eye to the cells of six data sets (80 to 2700 training rows, 5 to 168 features): each
+    step of each problem costs 2.5 microseconds and, for each training row, 5.4 nanoseconds plus 0.1 for each feature.
     """
     train = max((rows + cell.level) // 2, 1)
     counts = len(k_grid(train))
@@ -165,7 +165,7 @@ FIGURE5_SET = "spambase"
 
 
 def get_targets(names: Iterable[str]) -> tuple[Target, ...]:
-    """Return the targets with the given names; ``all`` stands for all targets of the paper.
+    """Return the targets with the given names; ``all`` stands for all targets in the paper.
 
     Examples
     --------
@@ -192,7 +192,7 @@ class Size:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of a request; if it states no steps or protocols, those of the target are used.
+    """The options of a request; if it does not specify steps or protocols, those of the target are used.
 
     The recipe applies to networks; requests stored by early versions have none and use the first.
     """

@@ -1,7 +1,7 @@
-"""The two protocols, which state how to divide, scale, penalise, stop, choose and test, and comparisons of methods.
+"""The two protocols (rules to divide, scale, penalise, stop, choose and test), and comparisons of methods.
 
 They differ in the order of the steps and in the data that each step may use: ``paper`` follows the paper, and ``sound``
-fits everything to the training part.
+fits everything to the training part only.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ class Protocol:
 
 
 def _divide_paper(data: Dataset, streams: Streams, contamination: str, level: int) -> Division:
-    """Drop columns with missing values, scale over the whole set, contaminate, and divide at random."""
+    """Drop columns with missing values, scale using the whole set, contaminate, and divide at random."""
     X, y = data.matrix_paper(), data.signs()
     dropped = data.X.shape[1] - X.shape[1]
     mean, scale = moments(X)
@@ -52,7 +52,7 @@ def _divide_paper(data: Dataset, streams: Streams, contamination: str, level: in
 
 
 def _divide_sound(data: Dataset, streams: Streams, contamination: str, level: int) -> Division:
-    """Split by class, encode by the training part, contaminate all, and scale by the contaminated training part."""
+    """Split by class, encode using the training part, contaminate all, and scale by the contaminated training part."""
     signs = data.signs()
     rows = stratified(signs, streams("split"))
     X, y = list(data.encode(*rows)), [signs[part] for part in rows]
@@ -85,7 +85,7 @@ def get_protocol(name: str) -> Protocol:
 
 @dataclass(frozen=True)
 class Pair:
-    """The comparison of one pair of methods over the data sets."""
+    """The comparison of one pair of methods across the data sets."""
 
     gains: Array  # (datasets,): mean accuracy of the better method minus that of the base
     p: Array  # (datasets,): from the protocol's test, Holm-adjusted over the data sets under ``sound``
@@ -108,7 +108,7 @@ CRITERIA = tuple(_CRITERIA)
 
 
 def compare(scores: Array, methods: tuple[str, ...], protocol: str) -> dict[tuple[str, str], Pair]:
-    """Compare every ordered pair (base, better) of methods on every data set with the protocol's test.
+    """Compare every ordered pair (base, better) of methods on every data set, using the protocol's test.
 
     ``scores`` are test accuracies (datasets, methods, splits).
 

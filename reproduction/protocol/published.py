@@ -17,9 +17,9 @@ _PRINTED = tomllib.loads(Path(__file__).with_name("published.toml").read_text(en
 
 @dataclass(frozen=True, eq=False)
 class PairTable:
-    """A square table on a suite by a criterion: ``significant`` (p < 0.05) or ``points`` (at least 2 points).
+    """A square table for a suite and a criterion: ``significant`` (p < 0.05) or ``points`` (at least 2 points).
 
-    ``entries`` (10, 10) are as printed; ``denominators`` holds the numbers of data sets that fit them, for each model.
+    ``entries`` (10, 10) are as printed; for each model, ``denominators`` holds the numbers of data sets that fit them.
     """
 
     name: str

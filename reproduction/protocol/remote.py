@@ -17,7 +17,7 @@ from .catalogue import PMLB94, PMLB_GONE, pmlb_today
 from .dataset import Dataset
 from .files import from_frame, read_bounded, read_table, write_whole
 
-#: A download fails after this many seconds without an answer.
+#: A download fails after this many seconds without a response.
 TIMEOUT = 60
 
 
@@ -26,7 +26,7 @@ class NotAtHandError(DataError):
 
 
 def not_at_hand(what: str, why: str, fetch: str, place: Path) -> NotAtHandError:
-    """Return the error for a missing file: what to fetch, where to put it, and what works without it."""
+    """Return the error for a missing file, which states what to fetch, where to put it, and what works without it."""
     return NotAtHandError(
         f"{what} is not available locally: {why}. Fetch {fetch} and save it as {place} (to use another data "
         "directory, set CLOSECALL_DATA). The suite 'embedded' works without any download."
@@ -34,7 +34,7 @@ def not_at_hand(what: str, why: str, fetch: str, place: Path) -> NotAtHandError:
 
 
 def http_get(url: str) -> bytes | None:
-    """Return the content at an address, or None if there is none (404); raise ``OSError`` if it cannot be reached."""
+    """Return the content at a URL, or None if there is none (404); raise ``OSError`` if it cannot be reached."""
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
             return read_bounded(answer, url, LIMIT)
@@ -48,7 +48,7 @@ def http_get(url: str) -> bytes | None:
 
 
 def fetch_pmlb(name: str, place: Path) -> None:
-    """Download a PMLB set (by its 2017 name, or its current one if not among the 94) and save it as ``place``."""
+    """Download a PMLB set (by its 2017 name, or by its current name if not among the 94) and save it as ``place``."""
     what = f"PMLB's {name!r}"
     if name in PMLB_GONE:
         history = f"{name}.tsv.gz from the history of the PMLB repository before August 2020"
@@ -56,7 +56,7 @@ def fetch_pmlb(name: str, place: Path) -> None:
     try:
         from pmlb.pmlb import GITHUB_URL, suffix
     except ImportError as error:
-        raise DataError("downloading from PMLB needs its package: pip install 'closecall[bench]'") from error
+        raise DataError("downloading from PMLB needs the pmlb package: pip install 'closecall[bench]'") from error
     today = pmlb_today(name) if name in PMLB94 else name
     urls = [f"{GITHUB_URL}/{each}/{each}{suffix}" for each in (today, f"_deprecated_{today}")]
     try:
@@ -73,7 +73,7 @@ def fetch_pmlb(name: str, place: Path) -> None:
 
 
 def read_pmlb(name: str, path: Path, packed: bytes | None = None) -> Dataset:
-    """Read a PMLB file and check its size; the version of the result states whether it is the edition of 2017."""
+    """Read a PMLB file and check its size; the version of the result states whether it is the 2017 edition."""
     frame = read_table(path, "target", packed=packed)
     data = from_frame(frame, "target", name=name, source="pmlb", version="unlisted")
     if name not in PMLB94:
@@ -83,7 +83,7 @@ def read_pmlb(name: str, path: Path, packed: bytes | None = None) -> Dataset:
         why = f"; {PMLB_GONE[name]}" if name in PMLB_GONE else ""
         raise DataError(
             f"PMLB's {name!r} should have {expected[0]} rows x {expected[1]} features but this file has "
-            f"{found[0]} x {found[1]}{why}. Put the right file in its place, or load this one by its path"
+            f"{found[0]} x {found[1]}{why}. Replace it with the right file, or load this one by its path"
         )
     return replace(data, version="2017" if data.checksum.startswith(PMLB94[name][2]) else "changed since 2017")
 
@@ -97,10 +97,10 @@ def fetch_openml(data_id: int, place: Path) -> None:
     try:
         bunch = _from_openml(data_id)
     except (OSError, ValueError) as error:
-        recipe = f"{address} on a connected machine (closecall does this when it loads 'openml:{data_id}')"
+        recipe = f"{address} on a machine with internet access (closecall does this when it loads 'openml:{data_id}')"
         raise not_at_hand(f"OpenML data set {data_id}", f"the download failed ({error})", recipe, place) from error
     if len(bunch.target_names or ()) != 1:
-        raise DataError(f"OpenML data set {data_id} has {len(bunch.target_names or ())} targets; one is needed")
+        raise DataError(f"OpenML data set {data_id} has {len(bunch.target_names or ())} targets; exactly one is needed")
     frame = bunch.frame
     numeric = frame.select_dtypes("number").columns
     packed = gzip.compress(frame.to_csv(index=False).encode())

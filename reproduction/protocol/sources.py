@@ -23,13 +23,13 @@ from .embedded import EMBEDDED, embedded
 from .files import csv_rows, from_frame, from_sheet, read_bytes, read_table
 from .remote import fetch_openml, fetch_pmlb, not_at_hand, read_pmlb
 
-#: Without separators or a leading dot, a name never leaves the data directory.
+#: Without separators or a leading dot, a name cannot lead outside the data directory.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 
 _TASKS_BY_NAME = {name: task for task, (_, name) in OPENML100.items()}
 _TASKS_BY_DATA_ID = {data_id: task for task, (data_id, _) in OPENML100.items()}
 
-#: Where a name without a source is looked up, in this order.
+#: Where a name without a source is looked up; the sources are tried in this order.
 KNOWN: dict[str, Mapping[str, object]] = {
     "embedded": EMBEDDED,
     "pmlb": {**PMLB94, **PMLB_OF_2017},
@@ -39,7 +39,7 @@ KNOWN: dict[str, Mapping[str, object]] = {
 
 
 def data_directory(given: str | os.PathLike[str] | None = None) -> Path:
-    """Return the data directory: the given one, or the environment variable CLOSECALL_DATA, or else the user's cache.
+    """Return the data directory: the given one, or else that in the variable CLOSECALL_DATA, or else the user's cache.
 
     Examples
     --------
@@ -92,8 +92,8 @@ def load_dataset(
 
     A name is ``monk3`` (looked up among the embedded sets, then in PMLB, the sets of Fan et al. and OpenML100),
     ``pmlb:monk3``, ``openml:31`` (the id of an OpenML data set), ``openml100:31`` (a task of the suite, by id or name),
-    ``fan8:splice3175``, or the path to a CSV, TSV or Parquet file (also ``.gz``). ``target`` names the target column of
-    a file; the default is the column named target, class, label or y, or else the last one. ``DataError``, a
+    ``fan8:splice3175``, or the path to a CSV, TSV or Parquet file (``.gz`` may follow). ``target`` names the target
+    column of a file; the default is the column named target, class, label or y, or else the last one. ``DataError``, a
     ``ValueError``, states why a set cannot be used; its subclass ``NotAtHandError`` states that it is not on this
     machine and cannot be fetched.
 
@@ -112,7 +112,7 @@ def load_dataset(
 
 
 def at_hand(name: str, data_dir: str | os.PathLike[str] | None = None) -> bool:
-    """Return whether a set can be loaded without a download (its file exists; it is not read)."""
+    """Return whether a set can be loaded without a download (whether its file exists; the file is not read)."""
     source, rest = resolve(name)
     if source in ("embedded", "file"):
         return source == "embedded" or Path(rest).is_file()
@@ -131,7 +131,7 @@ def available(suite: str, data_dir: str | os.PathLike[str] | None = None) -> lis
 
 
 def _place(source: str, name: str, directory: Path) -> Path:
-    """Return the path where a set is stored, or where its download would be."""
+    """Return the path where a set is stored, or where it would be stored after a download."""
     if source == "pmlb":  # the current package uses the current spelling in its cache
         spellings = [pmlb_today(name), name] if name in PMLB94 else [name]
         places = [directory / "pmlb" / each / f"{each}.tsv.gz" for each in spellings]
@@ -151,7 +151,7 @@ def _place(source: str, name: str, directory: Path) -> Path:
 
 
 def _openml_ids(source: str, name: str) -> tuple[int | None, int]:
-    """Return the suite's task id (None if it is not in the suite) and the id of the OpenML data set."""
+    """Return the id of the OpenML data set, after the id of its task in the suite (None if it has none)."""
     if source == "openml":
         if not name.isascii() or not name.isdigit():
             raise DataError(f"'openml:' takes a data set id, as in 'openml:31'; got {name!r} (or use 'openml100:')")
@@ -195,7 +195,7 @@ def _load_openml(name: str, directory: Path, download: bool, source: str = "open
 
 
 def _read_task(task: int, data_id: int, path: Path) -> Dataset:
-    """Read a file of the local OpenML100 layout, with its column types from feature_types.csv if that file exists."""
+    """Read a file in the local OpenML100 layout, with its column types from feature_types.csv if that file exists."""
     types = path.with_name("feature_types.csv")
     rows = csv_rows(types) if types.exists() else []
     nominal = {row["feature"] for row in rows if (row["task_id"], row["type"]) == (str(task), "nominal")}

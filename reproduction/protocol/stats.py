@@ -13,9 +13,9 @@ __all__ = ["POINTS", "SIGNIFICANCE", "TEST_OVER_TRAIN", "PairTest", "corrected_t
 
 
 def paper_test(first: Array, second: Array) -> Array:
-    """Return p (...) of the paper's test for accuracies (..., splits) on the same splits.
+    """Return the p-values (...) of the paper's test for two arrays of accuracies (..., splits) on the same splits.
 
-    It is the two-sided independent t-test with equal variances; without any variance, p is 1.
+    The test is the two-sided independent t-test with equal variances; if there is no variance, p is 1.
     """
     first, second = check_pair(first, second)
     # The range detects constant scores: the computed variance of equal floats need not be zero.
@@ -28,7 +28,7 @@ def paper_test(first: Array, second: Array) -> Array:
 
 
 def wilcoxon(first: Array, second: Array) -> float:
-    """Return the two-sided p of Wilcoxon's signed-rank test of mean scores (datasets,); 1 if all scores are equal.
+    """Return the two-sided p-value of Wilcoxon's signed-rank test for mean scores (datasets,); 1 if all are equal.
 
     Zero differences are split and the normal approximation is used, as in Demsar (2006).
     """
@@ -52,7 +52,7 @@ def average_ranks(scores: Array) -> Array:
 
 
 def critical_difference(methods: int, datasets: int, *, level: float = SIGNIFICANCE) -> float:
-    """Return Nemenyi's critical difference of average ranks.
+    """Return Nemenyi's critical difference for average ranks.
 
     Examples
     --------
@@ -95,14 +95,14 @@ def fraction_interval(count: int, total: int) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
-#: The bootstrap needs this many values; with fewer its intervals are too narrow (84 % coverage with five).
+#: The bootstrap needs this many values; with fewer, its intervals are too narrow (84 % coverage with five).
 MANY = 30
 
 
 def mean_interval(values: Array) -> tuple[float, float, float]:
-    """Return a mean over data sets and its 95 % interval: bootstrap for :data:`MANY` values or more, else Student's t.
+    """Return a mean over data sets and its 95 % interval: bootstrap for at least :data:`MANY` values, else Student's t.
 
-    The seed is fixed, so the same numbers always give the same interval. The ends are NaN for a single value.
+    The seed is fixed, so the same numbers always give the same interval. The ends are NaN if there is only one value.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """The paper's synthetic sets (Figure 1, Examples 1 and 2), and the examples that Figure 5 adds to make a set harder.
 
 Labels y (samples,) are -1.0 and +1.0. The functions for Figure 5 take X (samples, features), y, the number of examples
-to add and a generator. They return X and y with the new examples (outliers, imbalance or ambiguity) after the given
-ones.
+to add and a generator. They return X and y with the new examples (outliers, imbalance or ambiguity) appended to the
+given ones.
 """
 
 from collections.abc import Callable
@@ -44,7 +44,7 @@ def figure1(name: str, seed: int | np.random.Generator) -> tuple[Array, Array]:
 def example1(n: int, far: float) -> tuple[Array, Array]:
     """Return the paper's Example 1: n points at -1 (negative), n at +1 (positive) and two outliers on the wrong sides.
 
-    ``far`` is the paper's M, much larger than n: one negative is at +far, one positive at -far. X is (2 n + 2, 1).
+    ``far``, the paper's M, is much larger than n; a negative is at +far and a positive at -far. X is (2 n + 2, 1).
 
     Examples
     --------
@@ -57,10 +57,10 @@ def example1(n: int, far: float) -> tuple[Array, Array]:
 
 
 def example2(n: int, seed: int | np.random.Generator) -> tuple[Array, Array]:
-    """Return the paper's Example 2: n negatives uniform on [-1, 1] and n positives uniform on [0, 1]; X is (2 n, 1).
+    """Return the paper's Example 2: n negatives on [-1, 1] and n positives on [0, 1] (uniform); X has shape (2 n, 1).
 
-    The best accuracy in the population is 0.75, reached by predicting that x > 0 is positive (the paper's text swaps
-    the sides).
+    The best accuracy in the population is 0.75, which is reached by predicting the positive class for x > 0 (the
+    paper's text swaps the sides).
     """
     rng = np.random.default_rng(seed)
     X = np.concatenate([rng.uniform(-1, 1, n), rng.uniform(0, 1, n)])

@@ -24,7 +24,7 @@ NEARLY = 0.8
 def stored_jobs(store: Store) -> list[Job]:
     """Return all jobs that were ever requested for this store, in the order of the paper.
 
-    A job is left out if another one with its name contains all its cells and has finished as many of them.
+    A job is left out if another job with the same name contains all its cells and has finished as many of them.
     """
     jobs: dict[tuple[str, Any], Job] = {}
     with store.understood():
@@ -54,7 +54,7 @@ def jobs_of(campaign: Campaign) -> list[Job]:
     """Return a job for every target and model for which the campaign has cells or data sets.
 
     Targets share cells. For example, Table 4 and the PMLB half of Figures 2, 3 and 4 need only a run of ``table1``. If
-    a suite was run with several options, for example with fewer steps as a trial, :func:`_best` chooses among them.
+    a suite was run with several sets of options, such as fewer steps in a trial, :func:`_best` chooses among them.
     """
     requested = [from_json(content) for run in campaign.runs for content in run["jobs"]]
     ways = _ways(requested, campaign.done())
@@ -112,7 +112,7 @@ def _ways(requested: Sequence[Job], done: set[str]) -> Ways:
 
 
 def _best(complete: dict[RunOptions, int]) -> RunOptions:
-    """Among options with nearly the most complete data sets, return those with the most splits, then the newest recipe.
+    """Among options that completed nearly the most data sets, return those with most splits, then the newest recipe.
 
     Thus, 25 splits are preferred to fewer, even if a few large sets have not been run yet; these are listed as missing.
     """

@@ -59,7 +59,7 @@ def run_cell(cell: Cell, data_dir: str | None = None) -> Record:
     return Record(cell.key, "done", rows, division.sizes, division.X[0].shape[1], seconds, notes=division.notes)
 
 
-@lru_cache(maxsize=2)  # cells are sorted by cost, so a worker's next cell mostly has the same data set
+@lru_cache(maxsize=2)  # cells are sorted by cost, so a worker's next cell usually has the same data set
 def _load(name: str, data_dir: str | None) -> Dataset:
     return load_dataset(name, data_dir, download=False)
 
@@ -87,7 +87,7 @@ def sklearn_baselines(division: Division) -> Array:
     """Return the rows (of dtype ROW) of the three baselines, with an empty loss, because each has a loss of its own.
 
     ``tuned_threshold`` applies TunedThresholdClassifierCV to the LogisticRegression that validation chooses, which
-    measures the benefit of moving the threshold. If cross-validation is impossible (because a class has one row or
+    measures the benefit of moving the threshold. If cross-validation is impossible (because a class has only one row or
     predictions are constant), that LogisticRegression itself is used.
     """
     makers: dict[str, Callable[[float], Any]] = {
@@ -95,9 +95,9 @@ def sklearn_baselines(division: Division) -> Array:
         "linear_svc": lambda alpha: LinearSVC(C=1 / alpha, random_state=0),
     }
     X, y = division.X[0], division.y[0]
-    # On small sets scikit-learn's checks would cost more than its models.
+    # On small sets, scikit-learn's checks would take longer than fitting its models.
     with warnings.catch_warnings(), config_context(assume_finite=True, skip_parameter_validation=True):
-        # With C = 1e5 the limit on steps is reached on separable data; a user would get the same model.
+        # With C = 1e5, the limit on steps is reached on separable data; a user would get the same model.
         warnings.simplefilter("ignore", ConvergenceWarning)
         logistic, svc = (
             _baseline_rows(method, ALPHAS, [make(alpha).fit(X, y) for alpha in ALPHAS], division)
@@ -110,7 +110,7 @@ def sklearn_baselines(division: Division) -> Array:
 
 def _tuned(model: Any, X: Array, y: Array) -> Any:
     folds = min(5, int((y > 0).sum()), int((y < 0).sum()))
-    # The same numbers as scoring="accuracy", but ten times faster without the metric's checks.
+    # This gives the same numbers as scoring="accuracy", but ten times faster, without the metric's checks.
     scorer = make_scorer(lambda truth, predicted: float((truth == predicted).mean()))
     if folds >= 2:
         with contextlib.suppress(ValueError):  # it rejects a model with constant predictions
@@ -152,7 +152,7 @@ def _network_rows(division: Division, cell: Cell) -> Array:
 
 
 def new_starts(cell: Cell, problems: Sequence[Problem]) -> list[int]:
-    """Return a seed for each problem's start, from a stream of its own; the n-th occurrence of a problem is draw n."""
+    """Return a seed for each problem's start, drawn from its own stream; the n-th occurrence of a problem is draw n."""
     draws = Counter[Problem]()
     seeds = []
     for each in problems:

@@ -45,7 +45,7 @@ _PLACES = {
 
 
 def kind_of(cell: Cell) -> str:
-    """Return the kind of a cell: its model, except for networks with a start for every setting."""
+    """Return the kind of a cell: its model, except for networks with a separate start for every setting."""
     return "network-starts" if cell.model == "network" and cell.recipe >= NEW_STARTS else cell.model
 
 
@@ -69,7 +69,7 @@ class Line:
 
 
 def spell(text: str) -> str:
-    """Encode a text on one line, as text for a spreadsheet; :func:`unspell` reverses the encoding."""
+    """Encode a text as one line that spreadsheets treat as text; :func:`unspell` reverses the encoding."""
     plain = text.isascii() and text.isprintable()  # true of nearly all texts, and quick to check
     hidden = not plain and any(unicodedata.category(c).startswith(("C", "Zl", "Zp")) for c in text)
     if hidden or text.startswith("'") or no_formula(text) != text:
@@ -79,10 +79,10 @@ def spell(text: str) -> str:
 
 
 def unspell(text: str) -> str:
-    """Return the text that :func:`spell` was given."""
+    """Return the text that was passed to :func:`spell`."""
     found = text[1:].encode("ascii").decode("unicode_escape") if text.startswith("'") else text
     if spell(found) != text:
-        raise ValueError(f"{text!r} is not a valid encoding of a text")
+        raise ValueError(f"{text!r} is not a validly encoded text")
     return found
 
 

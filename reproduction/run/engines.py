@@ -72,7 +72,7 @@ def guarded(work: Work, cell: Cell) -> Record:
 def _on_dask(work: Work, version: str, cell: Cell) -> Record:
     _forget_names()
     if version != closecall.__version__:
-        here = f"the worker has closecall {closecall.__version__}, the driver {version}"
+        here = f"the worker has closecall {closecall.__version__}, but the driver has {version}"
         return Record(cell.key, "failed", error=f"{here}: install the same version on both and run the command again")
     return guarded(work, cell)
 
@@ -110,7 +110,7 @@ class _Worker:
     """A worker process and the pipe to it."""
 
     def __init__(self, work: Work) -> None:
-        # Spawned, not forked: a fork may copy a lock of the BLAS threads while it is held.
+        # Workers are spawned, not forked: a fork may copy a lock of the BLAS threads while it is held.
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, work), daemon=True)
@@ -162,7 +162,7 @@ class Local:
                 worker.end()
 
     def _fill(self, pool: list[_Worker], todo: int, work: Work) -> None:
-        """Start as many workers as are needed; if there is no room for another, the existing ones must suffice."""
+        """Start as many workers as are needed; if another cannot be started, the existing ones must suffice."""
         idle = sum(worker.task is None for worker in pool)
         for _ in range(min(self.workers - len(pool), todo - idle)):
             try:
@@ -177,7 +177,7 @@ class Local:
 class Dask:
     """An existing Dask cluster, which itself reruns the cell of a killed worker.
 
-    Workers on other machines need the same version of closecall, and the data directory under the same path.
+    Workers on other machines need the same version of closecall, and the data directory at the same path.
     """
 
     address: str  # of a scheduler, such as ``tcp://host:8786``

@@ -26,7 +26,7 @@ RUNS = "runs.json"
 #: Options that concern the machine, not the result.
 _LOCAL = ("--out", "--data-dir", "--scheduler")
 Run = dict[str, Any]
-#: The fields of a run in an exported folder, next to its jobs.
+#: The fields of a run in an exported folder, besides its jobs.
 _PUBLIC = ("started", "finished", "arguments", "environment")
 
 
@@ -48,7 +48,7 @@ def command_line(arguments: Sequence[str]) -> list[str]:
 
 
 def without_folders(text: str) -> str:
-    """Shorten absolute paths in a message to their last two parts, because other machines have other folders.
+    """Shorten absolute paths in a message to their last two parts, because other machines have different folders.
 
     Examples
     --------
@@ -80,13 +80,13 @@ def export_store(store: Store, folder: Path) -> list[Path]:
     paths = [write_whole(folder / name, gzip.compress(text.encode(), 9, mtime=0)) for name, text in files.items()]
     for stale in set(folder.glob("*.csv.gz")) - set(paths):
         stale.unlink()
-    # This file is written last: after an interrupted export its counts do not match, and the folder is rejected.
+    # This file is written last: after an interrupted export, its counts do not match, and the folder is rejected.
     failures = {key: without_folders(why) for key, why in sorted(store.failures().items())}
     return [*paths, write_whole(folder / RUNS, _runs_text(runs, counts, failures).encode())]
 
 
 def _public_runs(store: Store) -> list[Run]:
-    """Return the runs by time of start, without local details; an imported run counts as the original."""
+    """Return the runs sorted by start time, without local details; an imported run counts as the original."""
     found: dict[str, Run] = {}
     for run in store.runs():
         request = run["request"]
@@ -125,7 +125,7 @@ def _runs_text(runs: Sequence[Run], counts: dict[str, int], failures: dict[str, 
 
 @dataclass(frozen=True)
 class Campaign:
-    """The finished cells, runs and failures in an exported folder, with the methods of a store that tables need."""
+    """The finished cells, runs and failures in an exported folder, with those methods of a store that tables need."""
 
     lines: dict[str, Line]  # by key
     runs: list[Run]
@@ -170,9 +170,9 @@ def _read_file(path: Path, count: object, runs: list[Run], budget: Budget) -> li
 
 
 def _read_runs(content: dict[str, Any]) -> list[Run]:
-    """Return the runs with their jobs, data sets and holes instead of numbers."""
+    """Return the runs with their jobs, data sets and holes instead of the numbers that refer to them."""
     if content["format"] != FORMAT:
-        raise ValueError(f"format {content['format']!r}, but this version of closecall reads {FORMAT}")
+        raise ValueError(f"format {content['format']!r}, but this version of closecall reads format {FORMAT}")
     jobs = []
     for job in content["jobs"]:
         whole = {**job, **{kind: [content[kind][place] for place in job[kind]] for kind in ("sizes", "holes")}}
@@ -183,7 +183,7 @@ def _read_runs(content: dict[str, Any]) -> list[Run]:
 
 
 def import_folder(folder: Path, store: Store) -> tuple[int, int]:
-    """Add all cells of a folder to a store, or none; return how many were added and how many it already had.
+    """Add all cells in a folder to a store, or none of them; return how many were added and how many it already had.
 
     Cells already finished in the store stay as they are, whether compact or complete; failed ones are replaced.
     """

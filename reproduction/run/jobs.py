@@ -28,14 +28,14 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The name of the job's folder: the target, and the suites if they are not those of the target."""
+        """The name of the job's folder: the target's name, with its suites' names unless they are the target's own."""
         return self.target.name if self.suites == self.target.suites else f"{self.target.name}-{'-'.join(self.suites)}"
 
     def tasks(self) -> list[Task]:
         """Return the cells of the job with their costs, largest first."""
         added = [("", 0)]
         if self.target.simulations:
-            # With nothing added, all three simulations are the data set itself: one cell, which the tables share.
+            # With nothing added, all three simulations are the data set itself, in one cell that the tables share.
             added += [(name, level) for name, each in SIMULATIONS.items() for level in each.levels if level]
         count = len(self.sizes) * len(self.protocols) * len(self.models) * len(added) * self.splits
         if count > plan.MAX_CELLS:
@@ -78,7 +78,7 @@ class Job:
         return self.options.max_iter or (plan.NETWORK_STEPS if model == "network" else self.target.max_iter)
 
     def recipe(self, model: str, protocol: str) -> int:
-        """Return the recipe of a cell; networks of a protocol without new starts keep the recipe with one start."""
+        """Return the recipe of a cell; under a protocol without new starts, networks keep the recipe with one start."""
         if model != "network":
             return plan.RECIPE
         return min(self.options.recipe, plan.NEW_STARTS if get_protocol(protocol).new_starts else plan.ONE_START)
@@ -94,12 +94,12 @@ class Job:
         return (f"{self.splits} splits", steps, *words)
 
     def contains(self, other: Self) -> bool:
-        """Return whether this job contains every data set and cell of another job with its name."""
+        """Return whether this job contains every data set and cell of another job with the same name."""
         mine, theirs = ({cell.key for cell in job.cells()} for job in (self, other))
         return self.name == other.name and {*self.sizes}.issuperset(other.sizes) and mine >= theirs
 
     def united(self, other: Self) -> Self:
-        """Return this job, extended by the data sets that only an earlier job has."""
+        """Return this job together with the data sets that only an earlier job has."""
         mine = {(size.suite, size.name) for size in self.sizes}
         sizes = (*self.sizes, *(size for size in other.sizes if (size.suite, size.name) not in mine))
         names = {size.name for size in sizes}
@@ -111,14 +111,14 @@ class Job:
         return {cell.dataset for cell in self.cells() if cell.key not in done}
 
     def as_json(self) -> dict[str, Any]:
-        """Return the content for :func:`from_json`; with it, a report does not need the data."""
+        """Return the content for :func:`from_json`, from which a report can be written without the data."""
         sizes, holes = ([asdict(each) for each in found] for found in (self.sizes, self.holes))
         named = {"target": self.target.name, "suites": self.suites, "options": asdict(self.options)}
         return {**named, "sizes": sizes, "holes": holes}
 
 
 def in_order(sizes: Iterable[Size], suites: Sequence[str]) -> tuple[Size, ...]:
-    """Return the data sets in the order of their suites; those in no suite come last."""
+    """Return the data sets in the order of their suites; those that are not in any suite come last."""
     order = {name: place for suite in suites for place, name in enumerate(SUITES.get(suite, ()))}
     return tuple(sorted(sizes, key=lambda size: (suites.index(size.suite), order.get(size.name, len(order)))))
 
@@ -146,8 +146,8 @@ def prepare(
     """Find the data sets of the targets, download missing ones if ``download`` is true, and checksum them.
 
     ``suite`` replaces the suites of the targets. ``only`` restricts them to data sets with these names or titles. A
-    path, or a name with a source, is added if it is in no suite. ``tell`` is called with the name of each set before it
-    is read.
+    path, or a name with a source, is added if it is not in any suite. ``tell`` is called with the name of each set
+    before it is read.
     """
     found: dict[tuple[str, str], Size | Hole] = {}
     jobs = []

@@ -10,7 +10,7 @@ from closecall._budget import Budget
 from closecall._names import Array
 from reproduction.protocol.grid import ROW
 
-#: The most bytes of an unpacked record; a record of the largest grid has about a thousand rows of 213 bytes.
+#: The maximum size of an unpacked record in bytes; a record of the largest grid has about a thousand rows of 213 bytes.
 MAX_RECORD = 1 << 26
 
 
@@ -30,14 +30,14 @@ class Record:
 
 
 def pack(rows: Array) -> bytes:
-    """Pack rows as a compressed npz file, with about 20 bytes for each row."""
+    """Pack rows into a compressed npz file, with about 20 bytes per row."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **{name: rows[name] for name in ROW.names or ()})  # type: ignore[arg-type]
     return buffer.getvalue()
 
 
 def unpack(data: bytes) -> Array:
-    """Return the rows that :func:`pack` packed, without pickle and from at most ``MAX_RECORD`` bytes."""
+    """Return the rows that :func:`pack` packed, without using pickle and from at most ``MAX_RECORD`` bytes."""
     budget = Budget(MAX_RECORD)
     columns = read_arrays(io.BytesIO(data), budget)
     names = ROW.names or ()

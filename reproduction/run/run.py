@@ -45,8 +45,8 @@ def drive(
 ) -> Generator[Event, None, None]:
     """Run the cells that the store does not have yet, write each record as it arrives, and yield events.
 
-    Failed cells of earlier runs are tried again; a cell requested twice runs once. ``work`` must be picklable; the
-    request is stored with the run.
+    Failed cells of earlier runs are tried again; a cell that is requested twice runs only once. ``work`` must be
+    picklable; the request is stored with the run.
     """
     unique, finished, began = {task.cell.key: task for task in tasks}, store.done(), time.monotonic()
     todo = [task for key, task in unique.items() if key not in finished]
@@ -80,7 +80,7 @@ _PACKAGES = ("closecall", "numpy", "scipy", "scikit-learn", "torch", "pandas", "
 
 
 def environment() -> dict[str, Any]:
-    """Return the versions, cores, BLAS, kind of kernel and git revision, which are stored with every run."""
+    """Return the versions, cores, BLAS library, kernel type and git revision, which are stored with every run."""
     from threadpoolctl import threadpool_info
 
     from closecall.solvers.compiled import LIBRARY

@@ -43,14 +43,14 @@ def title(dataset: str) -> str:
 
 @dataclass(frozen=True)
 class Hole:
-    """A data set that is left out of a table, and the reason for this."""
+    """A data set that is left out of a table, and the reason why."""
 
     dataset: str
     why: str
 
     @property
     def because(self) -> str:
-        """The reason, without the details of this data set.
+        """The reason, without details specific to this data set.
 
         Examples
         --------
@@ -66,7 +66,7 @@ class Hole:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The chosen rows of one (protocol, model), over the data sets with all their splits."""
+    """The chosen rows of one (protocol, model), for the data sets of which all splits are finished."""
 
     protocol: str
     model: str
@@ -85,14 +85,14 @@ class Scores:
         return self.values["test"].shape[-1]
 
     def pairs(self, loss: str, test: str = "") -> dict[tuple[str, str], Pair]:
-        """Compare every ordered pair (base, better) of methods with the test of this or another protocol."""
+        """Compare every ordered pair (base, better) of methods, using the test of this or another protocol."""
         key = loss, test or self.protocol
         if key not in self._compared:
             self._compared[key] = compare(self.test(loss, self.methods), self.methods, key[1])
         return self._compared[key]
 
     def where(self, loss: str) -> dict[str, str]:
-        """Return the first fields of a record for one loss."""
+        """Return the fields with which the records of one loss begin."""
         return {"protocol": self.protocol, "model": self.model, "loss": loss}
 
     def chosen(self, loss: str) -> Array:
@@ -124,7 +124,7 @@ class Archive:
         return [self._chosen[cell.key] for cell in cells]
 
     def gather(self, cells: Sequence[Cell], holes: Sequence[Hole] = ()) -> list[Scores]:
-        """Return :class:`Scores` for each (protocol, model) of cells with the same start and contamination.
+        """Return :class:`Scores` for each (protocol, model) among cells with the same start and contamination.
 
         Data sets with a missing or failed cell are added to the given holes.
         """

@@ -2,9 +2,9 @@
 
 Only the driver writes, in one transaction for each record, so if the driver is killed at any moment, the file contains
 exactly the finished cells, each complete. Readers (status, report) can work at any time, because the file is in WAL
-mode. A second driver is rejected. The lock is an exclusive transaction on another, empty database; the operating system
-releases it when the driver ends for any reason. Every record and run has a digest, so damage is detected when the store
-is opened.
+mode. A second driver is rejected. The lock is an exclusive transaction on a separate, empty database; the operating
+system releases it when the driver ends for any reason. Every record and run has a digest, so damage is detected when
+the store is opened.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ _UPGRADES = (
 SCHEMA_VERSION = len(_UPGRADES)
 #: SQLite's primary error codes -> what happened and what to do.
 _FAULTS = {
-    sqlite3.SQLITE_FULL: "there is no room left on the disk of {path}: make room",
+    sqlite3.SQLITE_FULL: "there is no room left on the disk that holds {path}: make room",
     sqlite3.SQLITE_IOERR: "the disk that holds {path} is failing or full: check it or make room",
     sqlite3.SQLITE_READONLY: "{path} cannot be written: change its permissions or choose another --out",
     sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened: make room, or make its folder readable and writable",
@@ -135,7 +135,7 @@ class Store:
         except sqlite3.OperationalError:
             if self.write or self.path.with_name(self.path.name + "-wal").exists():
                 raise
-            # In a read-only folder a reader cannot write its index of the WAL; without a WAL it needs none.
+            # In a read-only folder, a reader cannot write its index of the WAL; without a WAL, it needs none.
             self._connection.close()
             self._connection = connect(self.path, "immutable=1")
             found = version_of(self._connection)
@@ -163,7 +163,7 @@ class Store:
 
     @contextlib.contextmanager
     def understood(self) -> Iterator[None]:
-        """Turn errors caused by changed content into a :class:`StoreError`."""
+        """Convert errors caused by changed content into a :class:`StoreError`."""
         try:
             yield
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
@@ -273,14 +273,14 @@ def digest(values: Sequence[Any]) -> str:
 
 
 def connect(path: Path, how: str, timeout: float = 30) -> sqlite3.Connection:
-    """Connect to a file with an option of SQLite's addresses, such as ``mode=ro``."""
+    """Connect to a file, with an option for SQLite's address, such as ``mode=ro``."""
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, timeout=timeout, isolation_level=None)
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection
 
 
 def version_of(connection: sqlite3.Connection) -> int | str:
-    """Return the schema of a file that closecall wrote (0 if it is empty), or a description of any other file."""
+    """Return the schema version of a file that closecall wrote (0 if empty), or a description of any other file."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not tables:
         return 0

@@ -1,6 +1,6 @@
-"""Comparison of ``CloseKClassifierCV`` with its defaults and LogisticRegressionCV.
+"""Comparison of ``CloseKClassifierCV``, with its default settings, and LogisticRegressionCV.
 
-The data are the PMLB sets with at most 60,000 values, in stratified 75/25 splits; the number of a split is its seed.
+The data are the PMLB sets with at most 60,000 values, in stratified 75/25 splits; the number of each split is its seed.
 Both models follow a StandardScaler that is fitted to the training part, and both search the same eleven strengths with
 five folds. The page on how to read the results quotes this table, which has no page of its own.
 """
@@ -60,7 +60,7 @@ def run(settings: Settings) -> None:
 
 
 def table(settings: Settings) -> list[Row]:
-    """Return gains over LogisticRegressionCV and ratios of processor times: one row for all sets, one for each half."""
+    """Return gains over LogisticRegressionCV and ratios of processor times: one row for all sets and one per half."""
     lines = [line | {"set": title(line["name"])} for line in lines_of(settings, "classifiers")]
     found = summarise(lines, BASE, ("close", BASE), TEST_SIZE / (1 - TEST_SIZE))
     halves = {"all": found, "chose": [row for row in found if even(row["set"])],

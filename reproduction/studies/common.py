@@ -49,7 +49,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment: functions that run it, make a table of its results, and may return values for its page."""
+    """An experiment: functions that run it, tabulate its results and, if it has a page, return the page's values."""
 
     name: str
     run: Callable[[Settings], None]
@@ -66,7 +66,7 @@ def resume(
 ) -> int:
     """Run ``work(key)`` for every key that the study's store does not have yet; return how many were done.
 
-    The store and its driver are those of the tables: a key is the name of a cell, and its result is a note of the
+    The store and its driver are those of the tables: a key is the name of a cell, and its result is a note in the
     record. A key that fails is reported, and it is tried again the next time.
     """
     tasks = [Task(_cell(name, key), 1.0) for key in keys]
@@ -113,7 +113,7 @@ def _plain(value: Any) -> Any:
 
 
 def with_enough(records: Sequence[Row], wanted: int) -> list[Row]:
-    """Return the records of data sets with at least ``wanted`` splits, or as many as three out of four sets have.
+    """Return the records of sets with at least ``wanted`` splits, or as many splits as three quarters of the sets have.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def dataset(name: str) -> Dataset:
 
 
 def division(name: str, split: int) -> Division:
-    """Divide a data set by the sound protocol, with the same splits as in the tables."""
+    """Divide a data set according to the sound protocol, with the same splits as in the tables."""
     data = dataset(name)
     return divide(data, Cell("beyond", name, data.checksum, split, "linear", "sound"))
 
@@ -205,8 +205,8 @@ def overall(rows: Sequence[Row], base: str) -> list[Row]:
     """Summarise the data sets: one row for each method, in order of first occurrence.
 
     ``mean``, ``low`` and ``high`` are the mean gain over ``base`` and its interval over the sets; ``better`` and
-    ``worse`` count significant differences (Nadeau & Bengio's test, Holm over the sets), ``up`` and ``down`` count
-    differences of a point or more.
+    ``worse`` count significant differences (Nadeau & Bengio's test, Holm's correction over the sets), and ``up`` and
+    ``down`` count differences of a point or more.
     """
     methods = list(dict.fromkeys(row["method"] for row in rows))
     sets = sorted({row["set"] for row in rows})
@@ -315,7 +315,7 @@ def page_of(name: str, values: Row) -> str:
 
 
 def overall_table(found: Sequence[Row], labels: dict[str, str], base: str) -> str:
-    """Return the Markdown of :func:`overall`."""
+    """Return the summary from :func:`overall` as a Markdown table."""
     header = [
         "method", "mean accuracy", f"mean gain over {labels.get(base, base)} (95 % interval)", "a point better / worse",
         "significantly better / worse", "mean rank", "Wilcoxon p", "median seconds",
@@ -334,7 +334,7 @@ def overall_table(found: Sequence[Row], labels: dict[str, str], base: str) -> st
 
 
 def per_set_table(rows: Sequence[Row], methods: Sequence[str], labels: dict[str, str], base: str) -> str:
-    """Return a table of every data set: the accuracy of the base with its standard error, and the others' gains."""
+    """Return a table of all data sets: the accuracy of the base with its standard error, and the others' gains."""
     at = {(row["set"], row["method"]): row for row in rows}
     others = [method for method in methods if method != base]
     lines = []

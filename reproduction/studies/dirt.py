@@ -46,7 +46,7 @@ Dirt = Callable[[Array, Array, np.random.Generator], tuple[Array, Array]]
 
 
 def _column(X: Array, y: Array, rng: np.random.Generator, shift: bool) -> tuple[Array, Array]:
-    """Shift a twentieth of the cells of one column by 10 to 30 deviations, or multiply them by a thousand."""
+    """Shift a twentieth of the cells of one column by 10 to 30 standard deviations, or multiply them by a thousand."""
     X, j, wild = X.copy(), rng.integers(X.shape[1]), rng.random(len(X)) < 0.05
     moved = X[:, j] + rng.uniform(10, 30, len(X)) * rng.choice([-1, 1], len(X)) * X[:, j].std()
     X[wild, j] = moved[wild] if shift else 1000 * X[wild, j]
@@ -175,7 +175,7 @@ def interval(values: Array) -> tuple[float, float, float]:
 
 
 def table(settings: Settings) -> list[Row]:
-    """Return a row for each contamination and method over all sets, and write a table with every set."""
+    """Return a row for each contamination and method, over all sets, and write a table of every set."""
     lines = common.with_enough(lines_of(settings, "dirt"), settings.splits)
     rows = []
     for kind in KINDS:

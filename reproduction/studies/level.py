@@ -1,8 +1,8 @@
 """How often a guard replaces its baseline when there is nothing to gain, and what gain it reports.
 
-The labels are noise that is unrelated to the columns. Challengers are fixed rules (the sign of a column, which learns
-nothing and has a true gain of exactly 0), classifiers that learn, thresholds, and close-k. Rows are either independent
-or dependent through groups, time, copies, or two kinds of groups at once.
+The labels are noise that is unrelated to the columns. Challengers are fixed rules (the sign of a column: such a rule
+learns nothing and has a true gain of exactly 0), classifiers that learn, thresholds, and close-k. Rows are either
+independent or dependent through groups, time, copies, or two kinds of groups at once.
 """
 
 import warnings
@@ -89,7 +89,7 @@ def lopsided(rng: np.random.Generator, columns: int) -> Data:
 
 
 def series(rng: np.random.Generator, columns: int, rows: int = 400, memory: float = 0.9) -> Data:
-    """Return autocorrelated columns and an autocorrelated label with both classes in the first sixth."""
+    """Return autocorrelated columns and an autocorrelated label with both classes in the first sixth of the rows."""
     steps = rng.normal(size=(rows + 200, columns + 1))
     for row in range(1, len(steps)):
         steps[row] = memory * steps[row - 1] + np.sqrt(1 - memory**2) * steps[row]

@@ -216,8 +216,8 @@ def page(rows: list[Row], figure: Path) -> Row:
     choice, best = at[CHOICE], max(single, key=lambda row: row["accuracy"])
     ahead = float(choice["accuracy"] - best["accuracy"])
     others = " ".join(
-        f"With {guard:g}, computed from the same fits, it is a point better on "
-        f"{of_sets(at[name]['up'], at[name]['sets'])} sets and a point worse on "
+        f"With `guard={guard:g}`, computed from the same fits, it is at least a point better on "
+        f"{of_sets(at[name]['up'], at[name]['sets'])} sets and at least a point worse on "
         f"{of_sets(at[name]['down'], at[name]['sets'])}, and on noise it replaces the baseline in "
         f"{_often(of_noise[name])}."
         for name, guard in OTHERS.items()

@@ -129,7 +129,7 @@ def page(rows: list[Row], figure: Path) -> Row:
     chosen = " and ".join(f"{row['guard']:g} for `{WHO[row['who']]}`" for row in rows if row["chosen"])
     studied = "; ".join(
         f"{row['sets']:.0f} sets for {WHO[row['who']]} ({row['tables']:.0f} tables over all splits) and "
-        f"{row['cases']:.0f} cases of noise with at least {row['runs']:.0f} runs each"
+        f"{row['cases']:.0f} noise settings with at least {row['runs']:.0f} runs each"
         for row in rows if row["chosen"]
     )  # fmt: skip
     header = [

@@ -75,7 +75,7 @@ def test_encode_of_unseen_and_all_missing() -> None:
 
 def test_encode_refuses_what_would_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MATRIX_BYTES", 1000)
-    with pytest.raises(DataError, match="one-hot encoding gives 7 columns"):
+    with pytest.raises(DataError, match="one-hot encoding would give 7 columns"):
         make().encode(np.arange(40))
 
 
@@ -117,7 +117,7 @@ def test_signs() -> None:
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"X": np.ones((40, 0)), "feature_names": (), "categories": ()}, "no features"),
+        ({"X": np.ones((40, 0)), "feature_names": (), "categories": ()}, "no columns other than the target"),
         ({"X": np.full((40, 4), np.inf)}, "infinite values in 'u', 'v'"),
         ({"y": np.zeros(40), "classes": ("a",)}, "only one class"),
         ({"X": np.tile([1, 2, np.nan, 0], (40, 1))}, "every feature is constant"),

@@ -236,10 +236,10 @@ def test_commands_and_no_finished_cell_runs_again(tmp_path: Path, monkeypatch: p
         first = list(drive(job.tasks(), store, inline, run_cell, {"jobs": [job.as_json()]}))
     assert [event.kind for event in first].count("done") == 2
     assert call("export", "--out", "first", "--to", "files").startswith("2 cells in 2 files")
-    assert call("import", "files", "--out", "second").startswith("2 cells added, 0 were already there")
+    assert call("import", "files", "--out", "second").startswith("2 cells added to second; 0 were already there")
     asked = ("--datasets", "parity5", "--splits", "2", "--max-iter", "5", "--protocol", "sound")
     assert json.loads(call("reproduce", "--dry-run", *asked, "--out", "second", "--json"))["left"] == 0
     with Store("second/store.sqlite", write=True) as store:
         again = list(drive(job.tasks(), store, inline, run_cell, {"jobs": [job.as_json()]}))
     assert [event.kind for event in again] == ["planned", "finished"]
-    assert "2 of the cells are imported" in " ".join(call("status", "--out", "second").split())
+    assert "2 of the cells were imported" in " ".join(call("status", "--out", "second").split())

@@ -21,7 +21,7 @@ METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 class ArchiveError(ValueError):
-    """Raised for an archive that is damaged, too large or not made of plain arrays."""
+    """Raised for an archive that is damaged, too large or not made up of plain arrays."""
 
 
 def read_arrays(file: IO[bytes], budget: Budget | int = LIMIT) -> dict[str, Array]:
@@ -65,7 +65,7 @@ def check_members(file: IO[bytes], most: int = MAX_ARRAYS) -> None:
 
 
 class _Counted:
-    """An archive member that is read in pieces, because NumPy would allocate as much memory as the header claims."""
+    """An archive member that is read in pieces; NumPy alone would allocate as much memory as the header asks for."""
 
     def __init__(self, raw: IO[bytes], budget: Budget) -> None:
         self.raw, self.budget = raw, budget
@@ -82,7 +82,7 @@ def read_member(
     """Return one array of an archive; it must be of the ``expected`` type (numbers or text by default)."""
     headers: Any = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if member.compress_type not in METHODS:
-        raise ArchiveError(f"{member.filename!r} uses a compression method that save does not use")
+        raise ArchiveError(f"{member.filename!r} uses an unsupported compression method")
     with archive.open(member) as opened:
         raw = _Counted(opened, budget)
         shape, fortran, dtype = headers[np.lib.format.read_magic(raw)](raw)

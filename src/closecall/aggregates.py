@@ -1,6 +1,6 @@
 """Aggregates, which turn individual losses into weights.
 
-Every aggregate is defined by a weight for each example. Its value is ``weights . losses`` (plus a constant for
+An aggregate is defined by the weight that it gives each example. Its value is ``weights . losses`` (plus a constant for
 ``close``, see :func:`closecall.objective.aggregate_value`), and its gradient is computed with these weights fixed.
 
 Three rules always apply. *Tied examples share*: if several examples tie for the k-th rank, they share the remaining
@@ -68,7 +68,7 @@ def warn_of_one(aggregate: str, *counts: Count, depth: int = 3) -> None:
 
 
 def take_smallest(keys: Array, mass: Array, k: Array | float) -> Array:
-    """Return weights that select the mass ``k`` with the smallest keys; tied examples share the remaining mass.
+    """Return weights that select a total mass of ``k`` with the smallest keys; tied examples share what remains of it.
 
     Keys have shape (problems, samples), masses have shape (samples,) or (problems, samples), and ``k`` is a float or an
     array of shape (problems,). Each weight (problems, samples) lies between 0 and the example's mass; the weights of
@@ -146,7 +146,7 @@ class Aggregate:
     decays : bool
         Whether k decreases during the run, as in Algorithm 1.
     convex : bool
-        Whether the aggregate of a convex loss is convex. If so, ``weights . losses`` is a lower bound for any losses.
+        Whether it is convex for a convex loss. If so, ``weights . losses`` bounds its value from below for any losses.
     full : bool
         Whether the weights equal the masses, as in `average`, whenever k is the total mass and m is 0.
     sums_to : float, optional
@@ -154,7 +154,7 @@ class Aggregate:
     close : bool
         Whether the aggregate uses the threshold and adds M for each misclassified example outside the selection.
     bounded : bool
-        Whether no weight exceeds its mass.
+        Whether no weight exceeds the mass of its example.
     excess : callable, optional
         ``(weights, mass) -> (problems,)``: the value minus ``weights . losses``; zero by default.
     """
@@ -196,7 +196,7 @@ class Aggregate:
         return self.full and k >= total and m == 0
 
     def above(self, weights: Array, mass: Array) -> Array:
-        """Return the value minus ``weights . losses`` (problems,), which is usually zero."""
+        """Return the excess of the value over ``weights . losses`` (problems,), which is usually zero."""
         return np.zeros(len(weights)) if self.excess is None else self.excess(weights, mass)
 
     def carried(self, k: Array | float, m: Array | float) -> Array | float:
@@ -212,10 +212,10 @@ class Aggregate:
         m: Count = None,
         mass: Array | None = None,
     ) -> Array:
-        """Return the weights of losses (samples,) or (problems, samples), with the same shape.
+        """Return the weights, with the same shape as the losses: (samples,) or (problems, samples).
 
-        Only the close aggregates use the threshold T of the individual loss. ``k`` and ``m`` are numbers of examples or
-        fractions of the mass, and ``mass`` (samples,) contains sample weights, which default to 1.
+        Only `close` and `close_decay` use the threshold T of the individual loss. ``k`` and ``m`` are numbers of
+        examples or fractions of the mass, and ``mass`` (samples,) contains sample weights, which default to 1.
 
         Examples
         --------
@@ -236,7 +236,7 @@ class Aggregate:
 
 
 def check_mass(mass: Array, samples: int) -> Array:
-    """Return sample weights as floats; invalid weights or a wrong number of them raise ``ValueError``."""
+    """Return sample weights as floats; invalid weights, or the wrong number of weights, raise ``ValueError``."""
     mass = np.asarray(mass, dtype=float)
     if mass.shape != (samples,):
         raise ValueError(f"sample_weight has shape {mass.shape}; expected ({samples},), one weight for each example")
@@ -257,7 +257,7 @@ def _aggregate_of(name: str, member: Weighing) -> Aggregate:
 
 
 def spectrum(name: str, cumulative: Cumulative, *, convex: bool = False) -> Aggregate:
-    """Return an aggregate that weights losses only by rank; its weights sum to the mass.
+    """Return an aggregate that weights losses only by rank; its weights sum to the total mass.
 
     To use it by name, add the aggregate to :data:`AGGREGATES`. ``cumulative`` increases from 0 to 1 on [0, 1]: it maps
     a share of the mass, counted from the largest loss down, to the share of the total weight that this mass receives;

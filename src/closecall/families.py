@@ -1,14 +1,14 @@
-"""Families of aggregates, whose members are named with their parameters, such as ``tilted(-2)``.
+"""Families of aggregates, whose members have parameters in their names, such as ``tilted(-2)``.
 
 The weights of a member sum to the total mass, so alpha means the same as for `average`, but a weight may exceed its
 example's mass. The weights are the gradient of the value, which is ``weights . losses`` plus ``excess``.
 
-- ``tilted(t)``: n / t * log(mean(exp(t * loss))). With t > 0, it is convex; with t < 0, outliers count less.
+- ``tilted(t)``: n / t * log(mean(exp(t * loss))). For t > 0, it is convex; for t < 0, outliers count less.
 - ``superquantile(level, width)``: the mean of the largest losses (a fraction 1 - level of all losses), smoothed over
   the width. Without smoothing, it is `atk` with the fraction k = 1 - level.
 - ``human(turn, least)``: the largest and the smallest losses count more than those in between.
 
-All arrays have the shape (problems, samples).
+All arrays have shape (problems, samples).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def spectrum_weights(losses: Array, mass: Array, cumulative: Cumulative) -> Arra
 def smooth_weights(losses: Array, mass: Array, most: float, width: float) -> Array:
     """Return mass * clip(1 + (losses - level) / width, 0, most), with the level for which the weights sum to the mass.
 
-    Among the weights that sum to the mass and are at most ``most`` times the mass, these maximise ``weights . losses``
+    Among all weights that sum to the mass and are at most ``most`` times the mass, these maximise ``weights . losses``
     minus ``width / 2 * sum(mass * (weights / mass - 1) ** 2)``: Laguel et al.'s smoothing of the superquantile.
 
     Examples
@@ -108,8 +108,8 @@ def smooth_excess(weights: Array, mass: Array, width: float) -> Array:
 def prospect(turn: float, least: float) -> Cumulative:
     """Return the cumulative weight of the human-aligned risk of Leqi, Prasad and Ravikumar (2019).
 
-    It is a polynomial in F, the share of smaller losses. Its derivative has the minimum ``least`` at F = (turn + 1) /
-    3. Here the share is counted from the largest loss down.
+    It is a polynomial in F, the share of smaller losses. The minimum of its derivative is ``least``, at F = (turn + 1)
+    / 3. Here, the share is counted from the largest loss down.
     """
     scale = 3 * (1 - least) / (turn**2 - turn + 1)
 

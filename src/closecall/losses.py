@@ -18,7 +18,7 @@ from ._names import Array, lookup
 
 #: The focal loss's exponent (Lin et al. 2017 recommend 2).
 FOCAL_GAMMA = 2
-#: The exponent of the generalised cross-entropy (Zhang and Sabuncu 2018 recommend 0.7): 0 is logistic, 1 sigmoid.
+#: The exponent of the generalised cross-entropy (Zhang and Sabuncu 2018 recommend 0.7): 0 gives logistic, 1 sigmoid.
 GCE_Q = 0.7
 
 
@@ -44,7 +44,7 @@ class Loss:
     bend, inverse : callable, optional
         Slopes -> second derivatives, and a loss -> its margin; by default, they are found numerically.
     likelihood : bool
-        Whether minimising its average is logistic regression, so that scores are log-odds.
+        Whether minimising its average amounts to logistic regression, so that scores are log-odds.
 
     Examples
     --------
@@ -157,7 +157,7 @@ class _Losses(dict[str, Loss]):
 
 
 #: Every loss by name. Hinge and ramp have kinks; ramp and focal are not convex. The ramp is the hinge truncated at
-#: 2 (Wu & Liu 2007 with s = -1), `modified_huber` is scikit-learn's (Zhang 2004), `focal` is Lin et al.'s (2017).
+#: 2 (Wu & Liu 2007 with s = -1), `modified_huber` is as in scikit-learn (Zhang 2004), `focal` as in Lin et al. (2017).
 #: `sigmoid` is symmetric, l(m) + l(-m) = 1: flipped labels cost all classifiers the same (Ghosh et al. 2015);
 #: `generalized_cross_entropy` lies between `sigmoid` and `logistic`.
 LOSSES: dict[str, Loss] = _Losses(

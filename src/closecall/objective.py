@@ -157,7 +157,7 @@ def values_and_gradients(
     the shapes of ``coef`` (problems, features) and ``intercept`` (problems,).
 
     ``X`` is an array or a CSR matrix (samples, features), ``y`` (samples,) is in {-1, +1}, and ``mass`` (samples,)
-    contains sample weights. ``k`` contains one mass for each problem, which replaces its k, for a step of a decay run.
+    contains sample weights. For a step of a decay run, ``k`` contains one mass for each problem, which replaces its k.
     With ``penalize_intercept``, alpha penalises the intercept as well as the weights.
 
     Examples

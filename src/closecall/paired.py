@@ -2,7 +2,7 @@
 
 The gain of a challenger over a reference is +1 on a row where only the challenger is right and -1 where only the
 reference is right. The standard error is computed over independent units (:class:`Units`): rows (equal rows count
-once), groups, or blocks of time. If there are few units, or few in which the models differ, the required gain is
+once), groups, or blocks of time. If there are few units, or few on which the models differ, the required gain is
 based on Student's t distribution and is therefore larger (:meth:`Gain.needed`). Multiplying all weights by the same
 number changes nothing. :mod:`closecall.panel` selects among several challengers.
 """
@@ -38,8 +38,8 @@ _LARGEST = 8.0  # standard errors; beyond this the tail probability vanishes whe
 class Gain:
     """A mean gain, and its standard error with ``degrees`` degrees of freedom over ``count`` independent units.
 
-    ``unit`` is the name of the units. If the challenger was selected among several, ``chance`` contains the critical
-    value for each of :data:`GUARDS`, in standard errors, which accounts for the selection.
+    ``unit`` is the name of the units. If the challenger was selected from several, ``chance`` contains critical
+    values that account for the selection: one for each of :data:`GUARDS`, in standard errors.
     """
 
     mean: float
@@ -55,7 +55,7 @@ class Gain:
         return self.count < (2 if self.unit == FOLDS else FEWEST)
 
     def needed(self, guard: float) -> float:
-        """Return the gain that chance exceeds as rarely as a normal variable exceeds ``guard`` standard deviations.
+        """Return the gain exceeded by chance as rarely as a normal variable exceeds ``guard`` standard deviations.
 
         Examples
         --------
@@ -88,8 +88,8 @@ class Comparison:
     """The outcome of a comparison between a challenger and a reference, which are names or settings of a search.
 
     ``over_guessing`` is the challenger's balanced accuracy minus that of guessing, and ``over_guessing_needed`` is the
-    required difference. ``balanced`` is the gain in balanced accuracy over the reference, in standard errors. They are
-    NaN if they were not computed.
+    required difference. ``balanced`` is the gain in balanced accuracy over the reference, in standard errors. These
+    fields are NaN if they were not computed.
     """
 
     challenger: Any
@@ -161,9 +161,9 @@ def check_guard(guard: float | None, default: float) -> float:
 def in_balance(values: Array, codes: Array, weights: Array) -> tuple[Array, Array]:
     """Return values (candidates, samples) for a mean over classes, and weights (samples,) with equal class totals.
 
-    ``values`` (candidates, samples), such as how often each prediction is right, are NaN in rows where they are
+    ``values`` (candidates, samples), such as how often each prediction is right, are NaN for rows where they are
     unknown; the classes ``codes`` and the weights have shape (samples,). The weighted mean is the mean over the
-    classes. Deviations are computed within each class, because the class sizes are known and not estimated.
+    classes. Deviations are computed within each class, because the class sizes are known rather than estimated.
     """
     rows = np.flatnonzero(np.isfinite(values[0]) & (weights > 0))
     kinds, code = np.unique(codes[rows], return_inverse=True)
@@ -182,10 +182,10 @@ def guessing(codes: Array, weights: Array) -> float:
 def with_rare_classes(gain: Gain, values: Array, codes: Array, weights: Array, units: Units, low: float = 0.0) -> Gain:
     """Return a gain in balanced accuracy with an error that is large enough for classes with few independent units.
 
-    In a class of ten rows, or of two groups, only correct predictions are likely by chance and show no spread. A unit
-    with the lowest possible value and one with the highest, 1, are therefore added to every class (Agresti & Caffo
-    2000), and the degrees of freedom are at most those of the class with the fewest effective units. ``low`` is 0 for
-    accuracies and -1 for gains.
+    In a class with ten rows or two groups, all predictions may well be correct by chance, and they then show no spread.
+    A unit with the lowest possible value and one with the highest, 1, are therefore added to every class (Agresti &
+    Caffo 2000), and the degrees of freedom are at most those of the class with the fewest effective units. ``low`` is 0
+    for accuracies and -1 for gains.
     """
     rows = np.flatnonzero(np.isfinite(values) & (weights > 0))
     kinds, code = np.unique(codes[rows], return_inverse=True)
@@ -249,7 +249,7 @@ def units_of(equal: Array, groups: Any, pairs: Iterable[tuple[Array, Array]]) ->
     if past and all(past):
         if other is not None:
             raise ValueError(
-                "cv divides by time, and groups has two columns; pass one column, which is crossed with time"
+                "cv splits by time, but groups has two columns; pass one column, which is crossed with time"
             )
         return Units(np.arange(len(equal)), "blocks of time", time=True, other=first)
     return Units(numbered(equal), "distinct rows") if first is None else Units(first, "groups", other=other)
@@ -274,9 +274,9 @@ def paired(gains: Array, weights: Array, units: Units | None = None, spread: Arr
     The standard error is a jackknife estimate. For rows of equal weight, it is the usual standard error of a mean;
     otherwise it is that of a ratio of sums. Its degrees of freedom are one less than the effective number of units,
     ``sum(w)**2 / sum(w**2)`` for units with weights w, and are further limited by the kurtosis of the deviations
-    (Satterthwaite). If few rows differ, there are about twice as many degrees of freedom as differing rows, and the
-    result agrees with McNemar's mid-p test. For crossed groups, the variances for the two kinds of group are added, and
-    the variance for their intersections is subtracted (Cameron, Gelbach & Miller 2011).
+    (Satterthwaite). If the models differ on few rows, there are about twice as many degrees of freedom as such rows,
+    and the result agrees with McNemar's mid-p test. For crossed groups, the variances for the two kinds of group are
+    added, and the variance for their intersections is subtracted (Cameron, Gelbach & Miller 2011).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Unbiased selection among several challengers, with critical values that account for the selection.
+"""Unbiased selection from several challengers, with critical values that account for the selection.
 
 - **No row is used both to select a challenger and to evaluate it.** The rows are divided into parts. For each part, the
   challengers that did best on the *other* parts are combined in a weighted mean, whose gain on this part is measured.
@@ -25,7 +25,7 @@ from .paired import GUARDS, Gain, Units, guessing, in_balance, numbered, paired,
 DEALT = 5
 #: The number of challengers in the weighted mean, the rate at which their weights fall per standard error behind the
 #: best one, and the smallest weight relative to the best, which is reached about one standard error behind it. On
-#: simulated outcomes (3 to 40 challengers, 100 to 400 rows) this detects 10 to 50 % more of the real gains than the
+#: simulated outcomes (3 to 40 challengers, 100 to 400 rows), this detects 10 to 50 % more of the real gains than the
 #: best challenger alone; a plain mean of all challengers detects few.
 BLEND, SHARPNESS, LEAST = 3, 3.0, 0.05
 #: The number of random flips, and the largest number of units with separate signs. If there are more units, some share
@@ -36,8 +36,8 @@ FLIPS, UNITS = 999, 1000
 def blocks_of(tests: Sequence[Array], units: Units) -> Array:
     """Return the block of each row (samples,), which is the first test set that contains it, or -1 if none does.
 
-    A unit is never split between blocks. The units are assigned to blocks instead if there is only one test set, if the
-    sets split a unit, or if they are not in chronological order.
+    A unit is never split between blocks. If there is only one test set, if the sets split a unit, or if they are not in
+    chronological order, whole units are assigned to blocks instead.
 
     Examples
     --------
@@ -82,9 +82,9 @@ class Panel:
     may: Array
 
     def shares(self, gains: Array) -> Array:
-        """Return each candidate's weight on each part (parts, candidates), or zeros if no other part may be used.
+        """Return each candidate's weight for each part (parts, candidates), or zeros if no other part may be used.
 
-        The gains (candidates, samples) are NaN in rows where they are unknown. If candidates tie, the first is
+        The gains (candidates, samples) are NaN for rows where they are unknown. If candidates tie, the first is
         preferred.
         """
         rows = self._known(gains)
@@ -95,7 +95,7 @@ class Panel:
     def chance(self, gains: Array) -> tuple[float, ...]:
         """Return the critical value for each of :data:`GUARDS`, in standard errors of the gain.
 
-        The sign of every unit's gains for all candidates is flipped at random, and the selection is repeated. If there
+        For each unit, the sign of all candidates' gains is flipped at random, and the selection is repeated. If there
         are few units, every combination of signs is tried. For crossed groups, the larger of the two values is
         returned.
         """
@@ -107,9 +107,9 @@ class Panel:
     def informed(self, blended: Array, outcomes: Array, codes: Array, spread: Array, reference: bool) -> Gain:
         """Return the blend's gain in balanced accuracy, with critical values for the candidates.
 
-        ``blended`` and ``spread`` (samples,) are the blend's mean value in each row and its variance over the tests,
+        ``blended`` and ``spread`` (samples,) are the blend's mean value for each row and its variance over the tests,
         ``outcomes`` (candidates, samples) are the values of each candidate, and ``codes`` (samples,) are the classes.
-        Values are gains over a reference, or they state which predictions are right and are compared with guessing.
+        Values are either gains over a reference or indicators of correct predictions, which are compared with guessing.
         """
         known = np.isfinite(blended)
         chance = 0.0 if reference else guessing(codes[known], self.weights[known])
@@ -150,7 +150,7 @@ class Panel:
 
 
 def _by_part(values: Array, part: Array, parts: int) -> Array:
-    """Return the sums of the cells' values (cells, candidates) in each part (parts, candidates)."""
+    """Return the sums of the cells' values (cells, candidates) for each part (parts, candidates)."""
     return np.stack([np.bincount(part, each, parts) for each in values.T], axis=1)
 
 

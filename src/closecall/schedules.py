@@ -1,4 +1,4 @@
-"""Schedules, which give k as a function of the step. Steps are numbered 1..E as in the paper's Algorithm 1."""
+"""Schedules, which give k as a function of the step. Steps are numbered 1 to E, as in the paper's Algorithm 1."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Schedule = Callable[[int], float]
 
 
 def constant(k: float) -> Schedule:
-    """Return the schedule with the same k at every step."""
+    """Return a schedule with the same k at every step."""
     return lambda step: k
 
 
@@ -56,7 +56,7 @@ def between(start: float, end: float, over: int, under: int) -> float:
 def decay(k_star: float, n: float, steps: int) -> Schedule:
     """Return the schedule of Algorithm 1: k = n in the first third, then a linear decay to k*, then a constant k*.
 
-    ``k_star`` is the final k, ``n`` the mass of all examples and ``steps`` the number E of steps, which is at least 1.
+    ``k_star`` is the final k, ``n`` is the mass of all examples, and ``steps`` is E, the number of steps (at least 1).
     :func:`between` states how k is rounded.
 
     Examples

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import scipy  # `scipy.stats` is loaded on first use: it takes half of the start-up time of a command
+import scipy  # `scipy.stats` is loaded on first use: it takes half of a command's start-up time
 
 from closecall._names import Array
 
@@ -56,7 +56,7 @@ def check_pair(first: Array, second: Array) -> tuple[Array, Array]:
 
 
 def holm(p: Array) -> Array:
-    """Return Holm's step-down adjusted p-values, to be compared with the level for the whole family.
+    """Return Holm's step-down adjusted p-values, to be compared with the significance level for the whole family.
 
     Examples
     --------

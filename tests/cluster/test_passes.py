@@ -107,7 +107,7 @@ def test_many_columns_go_by_gradients_alone() -> None:
     best = solve(X, 2 * y - 1, [Problem(alpha=100.0)], tol=1e-6)
     assert apart(found, best.coef, best.intercept, X) < 1e-3
     assert passes <= 60
-    with pytest.raises(ValueError, match="has a kink, can only be fitted in one place"):
+    with pytest.raises(ValueError, match="has a kink, needs all rows in one place"):
         fit(Problem("hinge"), X[:, :3], y, np.ones(900))
     with pytest.raises(ValueError, match="reduce the number of columns"):
         fit(Problem("logistic", "close_decay", 0.1), X, y, np.ones(900))

@@ -244,7 +244,7 @@ def test_warm_start_goes_on_and_init_is_checked() -> None:
     assert model.fit(X, y).n_iter_[0] <= first
     started = AggregateLossClassifier(alpha=1e-3, init=(model.coef_, model.intercept_)).fit(X, y)
     np.testing.assert_allclose(started.coef_, model.coef_, rtol=1e-2)
-    with pytest.raises(ValueError, match=r"init must be .* of shapes \(1, 4\) and \(1,\)"):
+    with pytest.raises(ValueError, match=r"init must be .* with shapes \(1, 4\) and \(1,\)"):
         AggregateLossClassifier(init=(np.zeros(3), 0.0)).fit(X, y)
 
 

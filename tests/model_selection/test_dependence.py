@@ -116,7 +116,7 @@ def test_blocks_of_time_are_in_order_though_the_splits_divide_members() -> None:
 
 def test_what_cannot_be_kept_apart_is_refused() -> None:
     X, y = noise(5, ITEM)
-    with pytest.raises(ValueError, match="cv divides by time, and groups has two columns; pass one column"):
+    with pytest.raises(ValueError, match="cv splits by time, but groups has two columns; pass one column"):
         GuardedClassifierCV(LogisticRegression(), KNeighborsClassifier(), cv=TimeSeriesSplit(5)).fit(X, y, groups=BOTH)
     half = np.arange(180), np.arange(180, 360)
     y = (ITEM == 3).astype(int)

@@ -106,7 +106,7 @@ BAD: list[tuple[Any, str]] = [
     (lambda: functional.aggregate("median", FIVE), "choose one of: atk, average"),
     (lambda: logit_losses("cross_entropy", LOGITS, torch.tensor([0, 1, 2, 3])), "outside the 3 classes"),
     (lambda: logit_losses("cross_entropy", LOGITS, torch.rand(4)), "must be integers"),
-    (lambda: margins(LOGITS, torch.tensor([0, 1, 2])), "do not fit"),
+    (lambda: margins(LOGITS, torch.tensor([0, 1, 2])), "do not match"),
     (lambda: margins(LOGITS[:, 0], torch.tensor([0, 1, 2, 1])), r"0 and 1, or -1 and \+1"),
     (lambda: margins(LOGITS[:, 0], torch.tensor([0, 1, -1, 1])), r"0 and 1, or -1 and \+1"),
     (lambda: logit_losses("cross_entropy", LOGITS[:, 0], torch.tensor([0, 1, 1, 1])), "needs logits"),

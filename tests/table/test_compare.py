@@ -118,7 +118,7 @@ def test_noise_gives_the_verdict_nothing(run: Run) -> None:
     run.compare(written(rows), *LINEAR, "--splits", 5)
     (verdict,) = run.records("verdict")
     assert verdict["verdict"] == "nothing"
-    assert verdict["text"] == "no model learns anything here: always predicting 'yes' is as good"
+    assert verdict["text"] == "no model learns anything here: always predicting 'yes' is just as good"
     assert verdict["use"] == "majority"
 
 
@@ -133,7 +133,7 @@ def test_gains_are_ranked_by_size(run: Run) -> None:
     gains = [each["gain"] for each in verdict["helps"]]
     assert gains == sorted(gains, reverse=True)
     assert verdict["use"] == verdict["helps"][0]["method"]
-    assert verdict["reason"].endswith(f"if it has to be linear, {verdict['linear']}")
+    assert verdict["reason"].endswith(f"if the model has to be linear, {verdict['linear']}")
 
 
 def test_with_imports_only_what_is_named(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def played(target: str = "class", **order_by: str) -> Any:
     [
         ({}, "75 % of the rows and scored on the rest, 2 times"),
         ({"time": "when"}, "tuned on earlier rows and scored on later ones, 2 times"),
-        ({"groups": "g"}, "with every group on one side, 2 times"),
+        ({"groups": "g"}, "with no group in both, 2 times"),
     ],
 )
 def test_the_page_states_how_rows_were_divided(run: Run, order_by: dict[str, str], words: str) -> None:

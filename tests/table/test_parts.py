@@ -145,7 +145,7 @@ def test_verdicts_rank_gains_by_size(close: float, tree: float, majority: float,
     if verdict == "nothing":
         assert "'yes'" in found[2]
     if verdict == "tree":
-        assert "if it has to be linear" in found[3]
+        assert "if the model has to be linear" in found[3]
 
 
 def test_the_interval_inverts_the_corrected_test() -> None:

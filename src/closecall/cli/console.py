@@ -49,7 +49,7 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def say(record: Row) -> None:
-    """Print one line of JSON on standard output."""
+    """Print one line of JSON to standard output."""
     print(json.dumps(record))
 
 

@@ -129,7 +129,7 @@ def predict(
     trust: Trust = None, sep: t.Sep = "", encoding: t.Encoding = "",
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Predict the class of every row of a table of any length."""
+    """Predict the class of every row in a table of any length."""
     from closecall.table.table import stream
 
     loaded, tally = _loaded(model, data, trust), _Tally(probabilities)
@@ -269,7 +269,7 @@ def explain(
         for each in pulls
     ]  # fmt: skip
     print_grid(header, rows, left=(0, 1, 2))
-    start, score = f"A typical row has the score {head['start']:+.3f}", f"{head['score']:+.3f}"
+    start, score = f"A typical row has a score of {head['start']:+.3f}", f"{head['score']:+.3f}"
     means = f"a score above 0 means {plain(head['prediction'])}."
     if head["adds_up"]:
         out.print(f"{start}. Adding the pulls of this row gives {score}; {means}")

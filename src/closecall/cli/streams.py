@@ -52,7 +52,7 @@ def fit_files(
     for name, value in refused.items():
         if value:
             raise DataError(f"--{name} needs the table in memory; omit it, or fit a sample of the rows")
-    lookup(STREAMED, model, "--model for a fit in passes")
+    lookup(STREAMED, model, "--model for fitting in passes")
     if not output.absolute().parent.is_dir():
         raise DataError(f"cannot write the model {str(output)!r}: there is no such folder")
     paths = [str(expanded(each)) for each in data]

@@ -16,11 +16,11 @@ from closecall.report.text import counted, listed
 from .console import Console, Json, err, out, plain, print_grid, print_notes, say, words
 
 Data = Annotated[
-    str, typer.Argument(help="A CSV, TSV or Parquet file (also .gz), - for standard input, or the name of a data set.")
+    str, typer.Argument(help="A CSV, TSV or Parquet file (also gzipped), - for standard input, or a data set's name.")
 ]
 Files = Annotated[list[str], typer.Argument(
-    help="A CSV, TSV or Parquet file (also .gz), several Parquet files or a folder of them, - for standard input, or "
-    "the name of a data set."
+    help="A CSV, TSV or Parquet file (also gzipped), several Parquet files or a folder of them, - for standard input, "
+    "or the name of a data set."
 )]  # fmt: skip
 Target = Annotated[
     str,
@@ -34,17 +34,17 @@ Numeric = Annotated[list[str] | None, typer.Option(help="Read this column as num
 Nominal = Annotated[list[str] | None, typer.Option(help="Read this column as categories; may be repeated.")]
 Sep = Annotated[str, typer.Option(help="The character that separates columns; detected by default.")]
 Encoding = Annotated[str, typer.Option(help="Encoding of a text file that is not UTF-8, such as latin-1.")]
-Groups = Annotated[str, typer.Option(help="Keep rows with the same value in this column in the same part.")]
+Groups = Annotated[str, typer.Option(help="Keep rows that share a value in this column in the same part.")]
 Time = Annotated[str, typer.Option(help="Order rows by this column, and train only on earlier rows.")]
 Multiclass = Annotated[str, typer.Option(help="Method for more than two classes: ovr, top_two or softmax.")]
 Metric = Annotated[str, typer.Option(help="The metric: accuracy, balanced_accuracy, f1, log_loss or auc.")]
-Loss = Annotated[str, typer.Option(help="Loss of close-k and the aggregates: logistic, hinge, ...")]
+Loss = Annotated[str, typer.Option(help="Loss for close-k and the aggregates: logistic, hinge, ...")]
 NoSquash = Annotated[bool, typer.Option("--no-squash", help="Leave extreme cells as they are.")]
 Seed = Annotated[int, typer.Option(help="Seed for all random numbers.")]
 
 
 def reading_of(sep: str, encoding: str, *columns: list[str] | None) -> Any:
-    """Return the options for reading a file; ``columns`` lists those to drop, keep, and read as numbers or names."""
+    """Return options for reading a file; ``columns`` names the columns to drop, keep, and read as numbers or names."""
     from closecall.table.read.sheet import Reading
 
     return Reading(sep, encoding, *(tuple(names or ()) for names in columns))
@@ -60,7 +60,7 @@ def compare(
     everyone: Annotated[bool, typer.Option("--all", help="Include all contenders that are installed.")] = False,
     with_: Annotated[list[str] | None, typer.Option(
         "--with", help="Add a contender: k-nn, tilted, superquantile, human, 'tilted(-2)', atk, top, ..., or "
-        "package:Class of an installed package; may be repeated.")] = None,
+        "package:Class from an installed package; may be repeated.")] = None,
     only: Annotated[str, typer.Option(help="Include only these contenders, separated by commas.")] = "",
     groups: Groups = "", time: Time = "",
     loss: Loss = "logistic", multiclass: Multiclass = "top_two",
@@ -148,7 +148,7 @@ def check(
 
 
 def print_suspects(suspects: Any, top: int = 3) -> None:
-    """Print the first rows to check of each kind, the total number of such rows, and how reliable the list is."""
+    """Print the first rows of each kind to check, the total number of such rows, and how reliable the list is."""
     from closecall.table.report import PRECISION, suspect_counts, suspect_rows
 
     out.print("Rows to check", style="bold")

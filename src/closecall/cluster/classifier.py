@@ -23,7 +23,7 @@ MAX_GATHERED = 1 << 24
 
 
 class OverPartitions(LinearClassifier):
-    """The base class of the classifiers below, which fit a model with fixed hyperparameters over partitions."""
+    """The base class of the classifiers below, which fit a model with fixed hyperparameters to partitioned data."""
 
     local: type[Any]
 
@@ -59,7 +59,7 @@ class OverPartitions(LinearClassifier):
         return self
 
     def fit_source(self, source: Source) -> Any:
-        """Fit to any source of partitions, such as a :class:`closecall.cluster.ParquetSource`, and return self."""
+        """Fit to partitions from any source, such as a :class:`closecall.cluster.ParquetSource`, and return self."""
         self._check()
         self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
         passes = Passes(source, self.callback)
@@ -72,7 +72,7 @@ class OverPartitions(LinearClassifier):
         classes = np.array(sorted(survey.labels))
         if len(classes) > 2 and self.multiclass != "ovr":
             raise ValueError(
-                f"multiclass={self.multiclass!r} with {len(classes)} classes can only be fitted in one place: use "
+                f"multiclass={self.multiclass!r} with {len(classes)} classes needs all rows in one place: use "
                 "multiclass='ovr', or raise max_gathered to at least the size of X"
             )
         free = bool(self.fit_intercept) and not self.penalize_intercept
@@ -159,11 +159,11 @@ def _copy_fitted(model: Any, other: Any) -> None:
 class DaskAggregateLossClassifier(OverPartitions):
     """An :class:`closecall.AggregateLossClassifier` for Dask collections.
 
-    A table of at most ``max_gathered`` entries is gathered and fitted in memory, which gives exactly the same model. A
-    larger table is fitted in passes over its partitions. This is possible for the ``average`` of a smooth convex loss,
-    ``close_decay``, ``close``, ``atk`` and ``maximal``. ``top``, ``ranked_range``, ``trimmed``, averages of the hinge,
-    ramp and focal losses, and jointly learnt classes need all rows in one place. For a larger table, they raise an
-    error.
+    A table with at most ``max_gathered`` entries is gathered, and the model is fitted in memory, which gives exactly
+    the same result. For a larger table, the model is fitted in passes over the partitions. Such passes are possible for
+    the ``average`` of a smooth convex loss, ``close_decay``, ``close``, ``atk`` and ``maximal``. ``top``,
+    ``ranked_range``, ``trimmed``, averages of the hinge, ramp and focal losses, and jointly learnt classes need all
+    rows in one place. For larger tables, they raise an error.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ class DaskAggregateLossClassifier(OverPartitions):
     client : distributed.Client, optional
         By default, the current client.
     callback : callable, optional
-        A function that receives a :class:`closecall.cluster.PassEvent` for every partition of every pass.
+        A function that receives a :class:`closecall.cluster.PassEvent` for every partition in every pass.
 
     Attributes
     ----------

@@ -3,7 +3,7 @@
 Quantiles come from a random sample of rows: each row gets a random number, and the rows with the smallest numbers are
 kept, first in each partition and then in the union of the partitions. With 20,000 sampled rows, the rank of a quantile
 differs from the true rank by at most 1.2 % of all rows, with a probability of 99 % (Dvoretzky, Kiefer and Wolfowitz).
-Quantiles of smaller tables are exact.
+For smaller tables, the quantiles are exact.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Columns:
 
     For each feature: the number of finite values (``known``), their mean, the sum of squared deviations from the mean,
     the extremes, and whether every value is a whole number greater than the previous one (``rising``), as in an
-    identifier. ``labels`` counts the rows with each label, or None if it is missing. ``sample`` (sampled rows,
+    identifier. ``labels`` counts the rows with each label; None stands for a missing label. ``sample`` (sampled rows,
     features) is sorted by the random numbers ``draws`` (sampled rows,).
     """
 
@@ -69,7 +69,7 @@ class Columns:
     def robust(self) -> tuple[Array, Array]:
         """Return the centre and scale that :func:`closecall.preprocessing.robust_scale` computes from the sample.
 
-        For a column with at most two distinct values in the sample but more in the table, they are the mean and the
+        For a column with at most two distinct values in the sample but more in the table, return the mean and the
         standard deviation instead.
         """
         center, scale = robust_scale(self.sample)

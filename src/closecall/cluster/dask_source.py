@@ -1,7 +1,7 @@
-"""A Dask cluster, and partitions on its workers: a few long tasks are submitted as futures; the data stay in place.
+"""Use a Dask cluster with data on its workers: a few long tasks are submitted as futures, and the data stay in place.
 
-If a worker dies, Dask recreates its partitions from the source of the collection and repeats the task. If this is
-impossible, or if the scheduler or all workers are lost, an error message states what to do.
+If a worker dies, Dask recreates its partitions from the source of the collection and repeats the task. If Dask cannot
+do so, or if the scheduler or all workers are lost, an error message states what to do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fit over partitions: survey the rows, draw a sample, and let the in-memory solvers request sums over all rows.
+"""Fit models to partitioned data: survey the rows, draw a sample, and let in-memory solvers request sums over all rows.
 
 The folds of a search are assigned by row hash: a row belongs to the same fold wherever it is stored, and equal rows
 share a fold.
@@ -36,9 +36,9 @@ ROOM = 1 << 26
 
 
 def near_room() -> int:
-    """Return how many entries in rows near the boundary may be gathered: an eighth of the memory, at least ``ROOM``.
+    """Return how many entries of rows near the boundary may be gathered: an eighth of the memory, at least ``ROOM``.
 
-    Steps on gathered rows need no pass and give the same result.
+    Steps on gathered rows need no pass over the partitions and give the same result.
     """
     limits = []
     with suppress(AttributeError, OSError, ValueError):  # not available on this system
@@ -64,7 +64,7 @@ def make_frame(survey: Survey, classes: Array, class_weight: Any, *, intercept: 
 
 
 def select_by(problem: Problem, total: float, size: int = 0) -> LossCut:
-    """Return the selection of a problem for the mass ``total``; raise an error if it needs all rows in one place."""
+    """Return how a problem with mass ``total`` selects rows; raise an error if this needs all rows in one place."""
     k, m = counts(problem, total)
     loss = get_loss(problem.loss)
     if get_aggregate(problem.aggregate).is_average(k, m, total):
@@ -80,13 +80,11 @@ def select_by(problem: Problem, total: float, size: int = 0) -> LossCut:
             return cut
         what = f"a selection with {size} coordinates, more than {LARGEST_RANK},"
         advice = "reduce the number of columns"
-    raise ValueError(
-        f"{what} can only be fitted in one place: raise max_gathered to at least the size of X, or {advice}"
-    )
+    raise ValueError(f"{what} needs all rows in one place: raise max_gathered to at least the size of X, or {advice}")
 
 
 def total_mass(survey: Survey, frame: Frame) -> float:
-    """Return the total mass of all rows, including class weights."""
+    """Return the total mass of all rows, with the class weights applied."""
     masses = survey.masses(frame.classes)
     return float(masses.sum() if frame.factors is None else masses @ frame.factors)
 
@@ -95,7 +93,7 @@ def fit_passes(
     passes: Passes, survey: Survey, frame: Frame, problem: Problem, labels: Sequence[Any], options: Options,
     *, block: Block | None = None,
 ) -> Models:  # fmt: skip
-    """Fit one score for each label against the rest, over all partitions.
+    """Fit one score for each label against the rest, using all partitions.
 
     ``block`` is the sample to start from; by default, this function draws it.
     """
@@ -114,7 +112,7 @@ def tasks(
     survey: Survey, frame: Frame, problem: Problem, labels: Sequence[Any], options: Options, block: Block,
     whole: bool = False, *, room: int = ROOM, fold: tuple[int, int] | None = None,
 ) -> list[Any]:  # fmt: skip
-    """Return one task of :func:`closecall.cluster.solve.together` for each label against the rest."""
+    """Return a list of one task for each label against the rest, for :func:`closecall.cluster.solve.together`."""
     total, mass, words = total_mass(survey, frame), frame.masses(block.y, block.mass), row_hashes(block.X)
     cut, intercept = select_by(problem, total, frame.size), (options.fit_intercept, options.penalize_intercept)
     penalty, found = frame.penalty(problem.alpha, options.penalize_intercept), []
@@ -138,7 +136,7 @@ def to_models(frame: Frame, solutions: Sequence[Ended], tol: float, passes: int)
 
 @dataclass
 class Dealt:
-    """A sample, and the number of rows and the mass (folds, labels, 2) in each fold."""
+    """A sample, and the number of rows and the mass of each label in each fold (folds, labels, 2)."""
 
     block: Block
     counts: Array

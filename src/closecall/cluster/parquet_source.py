@@ -103,7 +103,7 @@ def _work(task: Callable[[Block], Any], scratch: str, piece: Piece) -> Any:
 
 
 def _kept(piece: Piece, scratch: str) -> Block:
-    """Return the rows as a memory map of a file in a folder; the first call writes the files of the piece."""
+    """Return the rows from files in a folder, with X as a memory map; the first call writes these files."""
     paths = [os.path.join(scratch, f"{piece.number}.{name}.npy") for name in ("y", "mass", "X")]
     if not os.path.exists(paths[-1]):  # X is written last
         block = piece.read()
@@ -200,8 +200,8 @@ class ParquetSource:
                 attempts += 1
                 if attempts == 3:
                     raise ClusterError(
-                        "the reading processes died three times, perhaps for lack of memory; use processes=1 or "
-                        "smaller partitions (rows=)"
+                        "the processes that read files died three times, perhaps for lack of memory; use processes=1 "
+                        "or smaller partitions (rows=)"
                     ) from error
 
     def _pooled(self, work: Callable[[Piece], Any], pieces: Sequence[Piece]) -> Iterator[tuple[int, Any]]:
@@ -281,8 +281,8 @@ def _pieces(
                 raise ValueError(f"{path!r}: the column {name!r} has the type {schema.field(name).type}; encode it as "
                                  "numbers, or leave it out of features")  # fmt: skip
         if max(sizes, default=0) * 8 * (len(features) + 1) > LIMIT:
-            raise ValueError(f"{path!r} has a row group of {max(sizes)} rows, {LIMIT >> 30} GiB or more in memory; "
-                             f"write smaller row groups (row_group_size={rows})")  # fmt: skip
+            raise ValueError(f"{path!r} has a row group of {max(sizes)} rows, which need {LIMIT >> 30} GiB or more "
+                             f"of memory; write smaller row groups (row_group_size={rows})")  # fmt: skip
         for groups in _together(sizes, rows):
             size = sum(sizes[group] for group in groups)
             yield Piece(number, path, groups, size, tuple(features), target, weight)

@@ -143,7 +143,7 @@ class Frame(Standard):
 
 
 def fold_of(hashes: Array, folds: int) -> Array:
-    """Return the fold (rows,) for each row hash; it does not depend on the partition or the sample."""
+    """Return the fold (rows,) for each row hash, independently of the partition and the sample."""
     # Samples are drawn by the hash itself; one step of splitmix64 makes the folds independent of them.
     return np.asarray((spread_out(hashes + np.uint64(0x9E3779B97F4A7C15)) * folds).astype(int))
 
@@ -211,7 +211,7 @@ class Passes:
     sizes: dict[int, int] = field(default_factory=dict)
 
     def run(self, phase: str, task: Callable[[Block], Any], size: Callable[[Any], int] | None = None) -> list[Any]:
-        """Return the task's results on all partitions, in order; ``size`` returns the number of rows of a result."""
+        """Return the task's results for all partitions, in order; ``size`` returns how many rows a result covers."""
         self.number += 1
         found: dict[int, Any] = {}
         done = 0
@@ -229,7 +229,7 @@ class Passes:
         found = self.run("survey", survey, lambda each: each.rows)
         known = [each for each in found if each.rows]
         if not known:
-            raise ValueError("X has no rows of positive weight")
+            raise ValueError("X has no rows with positive weight")
         total: Survey = reduce(add, known)
         self.rows = total.rows
         if len(total.labels) < 2:

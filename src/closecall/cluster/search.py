@@ -33,12 +33,12 @@ from .solve import together
 class DaskCloseKClassifierCV(OverPartitions):
     """A :class:`closecall.CloseKClassifierCV` for Dask collections.
 
-    A table of at most ``max_gathered`` entries is gathered and searched in memory, which gives exactly the same model.
-    From a larger table, a sample of at most half of the rows is gathered. It is used to choose alpha for logistic
-    regression, and alpha and k for close-k. For each of two folds (more if folds are small), both models are then
-    fitted in passes to the rows outside the fold. They are compared on the rows of the fold that were not in the
-    sample. The paired gain, its standard error and the guard are defined as in the in-memory search. The winner is
-    fitted to all rows. The exact intercept is not tried.
+    For a table with at most ``max_gathered`` entries, the rows are gathered and the search runs in memory, which gives
+    exactly the same model. From a larger table, a sample of at most half of the rows is gathered. This sample is used
+    to choose alpha for logistic regression, and alpha and k for close-k. For each of two folds (more if folds are
+    small), both models are then fitted in passes to the rows outside the fold. The two models are compared on the rows
+    of the fold that were not in the sample. The paired gain, its standard error and the guard are defined as in the
+    in-memory search. The winner is fitted to all rows. The exact intercept is not tried.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ random_state
         The same as in :class:`closecall.CloseKClassifierCV`; probabilities are calibrated on out-of-fold scores of the
         sample.
     cv : int or None
-        The number of folds, five by default. Rows are assigned by hash, which keeps equal rows together.
+        The number of folds, five by default. Rows are assigned to folds by hash, which keeps equal rows together.
     scoring : str or None
         None means accuracy. Scores other than accuracy are available only if the rows are gathered.
     max_gathered, client, callback
@@ -130,7 +130,7 @@ random_state
         return folds
 
     def _heat(self, dealt: Dealt, frame: Frame) -> list[Setting]:
-        """Return the best settings of logistic regression and of close-k, by an in-memory search on the sample."""
+        """Return the best settings of logistic regression and close-k, found by an in-memory search on the sample."""
         sample = dealt.block
         tests = [dealt.fold == fold for fold in range(len(dealt.counts))]
         pairs = [(np.flatnonzero(~test), np.flatnonzero(test)) for test in tests]

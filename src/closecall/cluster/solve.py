@@ -1,4 +1,4 @@
-"""Solve problems over partitions: in-memory solvers request sums over all rows, and several problems share a pass."""
+"""Solve problems on partitioned data: in-memory solvers request sums over all rows, and problems share passes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .passes import Block, Frame, Passes, fold_of
 
 @dataclass(frozen=True)
 class Request:
-    """A request to all rows: a method of :class:`closecall.solvers.blocked.ManyRows` and its arguments.
+    """A request to all partitions: a method of :class:`closecall.solvers.blocked.ManyRows` and its arguments.
 
     ``label`` is the class that counts as +1. ``fold`` is None or contains the fold that is left out and the number of
     folds.
@@ -49,7 +49,7 @@ class Request:
 
 
 def answer(frame: Frame, requests: Sequence[Request], block: Block) -> list[Any]:
-    """Return the answers of one partition."""
+    """Return one partition's answers to the requests."""
     folds = max((request.fold[1] for request in requests if request.fold is not None), default=0)
     group = fold_of(row_hashes(block.X), folds) if folds else np.empty(0)
     masses, X, found = frame.masses(block.y, block.mass), np.ascontiguousarray(block.X), []  # rows are selected from it
@@ -64,7 +64,7 @@ def answer(frame: Frame, requests: Sequence[Request], block: Block) -> list[Any]
 def together(passes: Passes, frame: Frame, works: Sequence[Callable[[Callable[[Request], Any]], Any]]) -> list[Any]:
     """Run tasks in threads and return their results; a pass starts when every unfinished task has made a request.
 
-    Each task receives a function that sends a request to all rows and returns the answer.
+    Each task receives a function that sends a request to all partitions and returns the combined answer.
     """
     asked = queue.SimpleQueue[Any]()
     for number, work in enumerate(works):
@@ -135,7 +135,7 @@ class RemoteRows:
         return factor * sums.value, factor * sums.held, sums.bound(penalty, factor)
 
     def largest(self, c: Array, k: float) -> float:
-        """Return an upper bound on the sum of the largest losses with total mass k, from losses above the last edge."""
+        """Return an upper bound on the sum of the largest losses of total mass k, using losses above the last edge."""
         if not np.isfinite(self.edge):
             return float(self.tangents(c, LossWindow(), KINK).value)
         found = self.keys(c, None, -self.edge, -self.edge)
@@ -184,7 +184,7 @@ class Task:
         return ends.coef[0], float(ends.intercept[0])
 
     def solve(self, frame: Frame, sample: Sample, whole: bool, ask: Callable[[Request], Any]) -> Ended:
-        """Solve the problem, starting from a sample; ``whole`` states whether it contains all rows."""
+        """Solve the problem, starting from a sample; ``whole`` states whether the sample contains all rows."""
         rows = RemoteRows(ask, frame, self.request)
         if self.cut.kind == ALL and not get_loss(self.problem.loss).kinks:
             return average(rows, self.penalty, self._average(frame, sample))
@@ -218,7 +218,7 @@ class Task:
         return Ended(end.c, flow.gap(end))
 
     def _narrow(self, frame: Frame, few: Sample, rows: RemoteRows) -> Ended:
-        """Solve the problem in stages over all rows, starting from the solution on a few rows."""
+        """Solve the problem on all rows in stages, starting from the solution for a few rows."""
         share = float(few.mass.sum()) / self.total
         smaller = replace(self.problem, alpha=self.problem.alpha * share)
         smaller = smaller if self.problem.k is None else replace(smaller, k=min(1.0, self.cut.k / self.total))
@@ -233,7 +233,7 @@ class Task:
 
 
 def average(rows: Any, penalty: Array, start: Array) -> Ended:
-    """Minimise an average by Newton steps with one pass per step, or by L-BFGS if there are many columns."""
+    """Minimise an average with Newton steps, one pass per step, or with L-BFGS if there are many columns."""
 
     def see(c: Array) -> tuple[TangentSums, float, Array, Ended]:
         sums = rows.tangents(c.copy(), LossWindow(), 1e-9)  # there are no kinks
@@ -261,7 +261,7 @@ def average(rows: Any, penalty: Array, start: Array) -> Ended:
 
 
 def _quasi_newton(see: Callable[[Array], Any], start: Array) -> Ended:
-    """Minimise by SciPy's L-BFGS, with one pass per evaluation."""
+    """Minimise with SciPy's L-BFGS, using one pass per evaluation."""
     seen: dict[bytes, Ended] = {}
 
     def objective(c: Array) -> tuple[float, Array]:

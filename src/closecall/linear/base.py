@@ -33,8 +33,8 @@ class OptimalityGap:
     """Training errors compared with a lower bound that holds for every linear classifier.
 
     ``errors`` is the mass that this classifier misclassifies, ``lower_bound`` is a lower bound on the mass that any
-    linear classifier misclassifies, and ``gap`` is the difference. ``proven`` is true if it is proven that some linear
-    classifier attains the bound.
+    linear classifier misclassifies, and ``gap`` is the difference. ``proven`` states whether some linear classifier is
+    proven to attain the bound.
     """
 
     errors: float
@@ -91,7 +91,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
     def decision_function(self, X: Any) -> Array:
-        """Return the scores of the rows: (samples,) for two classes, otherwise (samples, classes).
+        """Return the scores of the rows, with shape (samples,) for two classes and (samples, classes) for more.
 
         With two classes, a positive score predicts ``classes_[1]``; with more, the class with the largest score is
         predicted.
@@ -156,10 +156,10 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return distances.min(axis=1)
 
     def optimality_gap(self, X: Any, y: Any, sample_weight: Any = None, *, time_limit: float = 60.0) -> OptimalityGap:
-        """Return the errors on X (samples, features) with labels y and a proven lower bound for all linear classifiers.
+        """Return the errors on X (samples, features) with labels y, and a proven lower bound for linear classifiers.
 
-        This method needs two classes and is practical only for small problems. After ``time_limit`` seconds, it returns
-        the best bound found so far.
+        The bound holds for all linear classifiers. This method needs two classes and is practical only for small
+        problems. After ``time_limit`` seconds, it returns the best bound found so far.
 
         Examples
         --------
@@ -185,7 +185,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return a fitted scikit-learn model with the same predictions, for tools such as ONNX and PMML.
 
         A logistic regression becomes a LogisticRegression or, if it is one-vs-rest, a OneVsRestClassifier. Any other
-        model becomes a LinearSVC, which has no ``predict_proba``; its calibration is dropped.
+        model becomes a LinearSVC, which has no ``predict_proba``; any calibration is dropped.
 
         Examples
         --------
@@ -220,7 +220,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Any:
-        """Read a model written by ``save``; a damaged, altered or foreign file raises ``ValueError``."""
+        """Read a model written by ``save``; a damaged, altered or unrelated file raises ``ValueError``."""
         return load_model(path, expected=cls)
 
     def __sklearn_tags__(self) -> Any:
@@ -263,7 +263,7 @@ class _InMemory(LinearClassifier):
     ) -> None:  # fmt: skip
         """Fit one setting on all rows, set the fitted attributes, and warn if the fit has no certificate.
 
-        ``exact`` requests an exact intercept; ``splits`` contains the folds of the calibration.
+        ``exact`` requests an exact intercept; ``splits`` contains the folds for the calibration.
         """
         models = fit_models(training, [problem], options)
         coef, intercept, kind = models.coef[0], models.intercept[0], training.X.dtype

@@ -1,4 +1,4 @@
-"""Calibrate probabilities on held-out scores by Platt's sigmoid or by isotonic regression.
+"""Calibrate probabilities on held-out scores with Platt's sigmoid or isotonic regression.
 
 A calibrator is a plain array, which can be saved. Its shape is (2,) for a sigmoid (slope and offset) and (2, knots) for
 isotonic regression.
@@ -43,7 +43,7 @@ def fit_sigmoid(scores: Array, positive: Array, mass: Array) -> Array:
 
 
 def fit_isotonic(scores: Array, positive: Array, mass: Array) -> Array:
-    """Return the knots and values (2, knots) of isotonic regression, between which probabilities are interpolated."""
+    """Return the knots of an isotonic regression and its values there (2, knots), for linear interpolation."""
     rising = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
     rising.fit(scores, positive.astype(float), sample_weight=mass)
     return np.stack([rising.X_thresholds_, rising.y_thresholds_]).astype(float)
@@ -54,7 +54,7 @@ CALIBRATIONS = {"sigmoid": fit_sigmoid, "isotonic": fit_isotonic}
 
 
 def probabilities(calibrators: Sequence[Array] | None, scores: Array) -> Array:
-    """Return probabilities (samples, classes), given scores (samples, 1) for two classes or (samples, classes).
+    """Return probabilities (samples, classes) for scores (samples, 1) of two classes or (samples, classes) of more.
 
     Each score has its own calibrator, and the results are divided by their sum. Without calibrators, the softmax of the
     scores is returned.
@@ -85,10 +85,10 @@ def calibrate(
     method: Any, training: Training, problem: Problem, options: Options, *, exact: bool, random_state: Any,
     splits: Splits | None = None,
 ) -> list[Array]:  # fmt: skip
-    """Return the calibrators of a setting, fitted to out-of-fold scores.
+    """Return the calibrators for a setting, fitted to out-of-fold scores.
 
-    The folds are stratified by default; ``splits``, if given, may separate groups or times instead. Every fit starts
-    cold, because a model passed as a warm start may have been trained on the test rows.
+    The folds are stratified by default; ``splits``, if given, may separate groups or time periods instead. Every fit
+    starts cold, because a model passed as a warm start may have been trained on the test rows.
     """
     if not isinstance(options.init, str):
         options = replace(options, init="least_squares")

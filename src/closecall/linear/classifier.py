@@ -15,7 +15,7 @@ from .base import _InMemory
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _OneSetting(_InMemory):
-    """Base class of classifiers with fixed hyperparameters."""
+    """Base class for classifiers with fixed hyperparameters."""
 
     loss: str = "logistic"
     k: Count = None
@@ -29,9 +29,9 @@ class _OneSetting(_InMemory):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Fit the classifier to X (samples, features), dense or sparse, and y (samples,), and return the classifier.
 
-        The labels may be of any kind. The columns are not scaled; put a StandardScaler before the classifier. A weight
-        of 2 in ``sample_weight`` (samples,) is equivalent to two copies of a row, and a weight of 0 to leaving the row
-        out.
+        The labels may be of any type. The columns are not scaled; put a StandardScaler before the classifier. A weight
+        of 2 in ``sample_weight`` (samples,) has the same effect as two copies of the row, and a weight of 0 leaves the
+        row out.
         """
         problem = Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
         warn_of_one(self.aggregate, self.k)
@@ -62,7 +62,7 @@ def _check_init(init: Any, rows: int, features: int) -> tuple[Array, Array]:
         coef = intercept = np.empty(0)
     if coef.shape != (rows, features) or intercept.shape != (rows,):
         raise ValueError(
-            f"init must be 'least_squares', 'zeros' or (coef, intercept) of shapes ({rows}, {features}) and ({rows},)"
+            f"init must be 'least_squares', 'zeros' or (coef, intercept) with shapes ({rows}, {features}) and ({rows},)"
         )
     return coef, intercept
 
@@ -100,13 +100,13 @@ class AggregateLossClassifier(_OneSetting):
         issued.
     solver : {"path", "algorithm1"}
         How to minimise an aggregate that selects examples: as a sum of clipped losses along a path of decreasing cuts,
-        or by the steps of the paper's Algorithm 1. Algorithm 1 is always used for sparse tables, tables of more than
-        256 columns, classes learnt jointly and an ``init`` other than least squares. With 80,000 rows or more, the path
-        is followed on a sample, and only its end uses all rows.
+        or with the steps of the paper's Algorithm 1. Algorithm 1 is always used for sparse tables, tables with more
+        than 256 columns, classes learnt jointly and an ``init`` other than least squares. With 80,000 rows or more, the
+        path is followed on a sample, and all rows are used only at its end.
     n_starts : int or None
-        The number of starts of a path: the first uses the masses as they are, the second leaves out the most extreme
+        The number of starts for a path: the first uses the masses as they are, the second leaves out the most extreme
         rows, and the others use random masses. The result with the fewest training errors is kept. None means ten
-        starts; for more than 1,000 rows or many columns it means fewer, but at least two.
+        starts; for more than 1,000 rows or many columns, it means fewer, but at least two.
     fit_intercept, penalize_intercept : bool
         Whether the model has an intercept, and whether alpha penalises it like the weights.
     exact_intercept : bool
@@ -114,8 +114,8 @@ class AggregateLossClassifier(_OneSetting):
     class_weight : dict, "balanced" or None
         Class weights, which multiply the sample weights.
     multiclass : {"ovr", "top_two", "softmax"}
-        How to learn more than two classes: each against the rest, jointly with a loss of the margin between the score
-        of the true class and the best other score, or jointly with the cross-entropy of the softmax, which needs the
+        How to learn more than two classes: each against the rest, jointly with a loss on the margin between the score
+        of the true class and the best other score, or jointly with the cross-entropy of the softmax, which requires the
         logistic loss. The close-k classifiers use ``"top_two"`` by default.
     calibration : {"sigmoid", "isotonic"} or None
         How to fit probabilities on held-out folds. Without calibration, only logistic regression (the average of the
@@ -125,7 +125,7 @@ class AggregateLossClassifier(_OneSetting):
     warm_start : bool
         Whether to start from the parameters of the last fit if they have the right shape.
     random_state : int, RandomState or None
-        The seed for the folds of the calibration; the fit itself is not random.
+        The seed for the calibration folds; the fit itself is not random.
     verbose : int
         If above 0, one line is printed per fit.
 
@@ -138,7 +138,7 @@ class AggregateLossClassifier(_OneSetting):
         The number of steps for each problem, including those needed for a certificate.
     gap_ : array
         The certificate of each problem, relative to its objective. If the loss and the aggregate are convex, the
-        objective is at most this far above its minimum. Otherwise the objective could fall by at most this much if the
+        objective is at most this far above its minimum. Otherwise, the objective could fall by at most this much if the
         weights of the examples were held at their final values. Examples at the edge of the selection count as tied if
         their losses differ by at most ``2 * tol`` times the objective per unit of selected mass.
     converged_ : bool

@@ -44,8 +44,8 @@ class Diagnosis:
     ``outliers`` is the share of the sum of all absolute margins that belongs to examples far on the wrong side.
     ``ambiguity`` is the error of close-k without the outliers, which measures the overlap near the boundary.
 
-    ``gain`` is the cross-validated accuracy of close-k with k = 0.1, or of the aggregate ``tried`` instead, minus the
-    accuracy of logistic regression; neither is tuned. ``standard_error`` is computed over paired examples, and
+    ``gain`` is the cross-validated accuracy of close-k with k = 0.1, or of the aggregate named by ``tried``, minus
+    the accuracy of logistic regression; neither is tuned. ``standard_error`` is computed over paired examples, and
     ``likely_to_help`` states whether the gain exceeds 1.5 standard errors.
     """
 
@@ -78,8 +78,8 @@ def diagnose(
     """Measure the paper's four difficult cases and compare close-k, or another aggregate, with logistic regression.
 
     The columns of X (samples, features), dense or sparse, are scaled to unit variance first, so their units do not
-    matter. ``aggregate`` is tried instead of close-k, for example ``"trimmed"`` or ``"tilted(-2)"``, with the counts k
-    and m if it uses them. The result prints as a table of five lines.
+    matter. ``aggregate``, for example ``"trimmed"`` or ``"tilted(-2)"``, replaces close-k and uses the counts k and m
+    if it needs them. Printing the result shows a table of five lines.
 
     Examples
     --------

@@ -101,7 +101,7 @@ class BoundaryDisplay:
     def from_estimator(
         cls, estimator: Any, X: Any, y: Any, *, resolution: int = 200, ax: Any = None
     ) -> BoundaryDisplay:
-        """Draw a fitted classifier on its training data, X (samples, 2) in the original order and y (samples,).
+        """Draw a fitted classifier and its training data: X (samples, 2), in the original order, and y (samples,).
 
         ``resolution`` is the number of points along each side of the mesh.
         """

@@ -64,11 +64,11 @@ class Options:
 
 @dataclass(frozen=True)
 class Parts:
-    """The rows that each problem trains on.
+    """The training rows of each problem.
 
-    ``group`` (samples,) contains the group of each row, ``masks`` (folds, groups) states which groups each fold trains
-    on, and ``fold_of`` (problems,) contains the fold of each problem. The dictionaries are caches that are filled when
-    needed.
+    ``group`` (samples,) contains the group of each row, ``masks`` (folds, groups) states which groups are in the
+    training set of each fold, and ``fold_of`` (problems,) contains the fold of each problem. The dictionaries are
+    caches that are filled when needed.
     """
 
     group: Array
@@ -78,14 +78,14 @@ class Parts:
     prepared: dict[tuple[int | None, Any], Any] = field(default_factory=dict)
 
     def of(self, fold_of: Sequence[int] | Array) -> Parts:
-        """Return the training rows for other problems, sharing the prepared data."""
+        """Return the training rows for other problems; the prepared data are shared."""
         return replace(self, fold_of=np.asarray(fold_of))
 
     def rows(self, training: Training, score: int | None) -> tuple[int, Arranged]:
-        """Return the sign of a score and the rows that any fold trains on, in canonical order.
+        """Return the sign of a score and the training rows of all folds, in canonical order.
 
         The labels are those of one class against the rest, with a sign that does not depend on the names of the
-        classes; for ``score=None`` they are the codes of all classes.
+        classes; for ``score=None``, they are the codes of all classes.
         """
         if score not in self.arranged:
             sign, labels = 1, training.codes
@@ -99,13 +99,13 @@ class Parts:
         return self.arranged[score]
 
     def masses(self, rows: Arranged) -> Array:
-        """Return the masses (folds, samples) that each fold trains on."""
+        """Return the training masses (folds, samples) of each fold."""
         return np.asarray(self.masks, dtype=np.float64)[:, rows.group] * rows.mass
 
 
 @dataclass(frozen=True)
 class Models:
-    """Linear models for several problems: coef (problems, scores, features), all other fields (problems, scores)."""
+    """Linear models for several problems: coef (problems, scores, features) and other fields (problems, scores)."""
 
     coef: Array
     intercept: Array
@@ -134,7 +134,7 @@ def _whole(training: Training, problems: int) -> Parts:
 
 
 def within(problem: Problem, mass: float, whole: float) -> Problem:
-    """Return the problem on part of the mass: a k above this mass becomes None, and too large an m is scaled down.
+    """Return the problem for part of the mass: a k above this mass becomes None, and an m that is too large is reduced.
 
     Examples
     --------
@@ -172,7 +172,7 @@ Fitted = tuple[Array, Array, Array, Array, Array]
 
 
 def _fit_score(training: Training, problems: Sequence[Problem], options: Options, parts: Parts, score: int) -> Fitted:
-    """Solve problems of one class against the rest, by paths of cuts where possible and otherwise by steps."""
+    """Solve problems of one class against the rest, along paths of cuts where possible and otherwise step by step."""
     rows = parts.rows(training, score)[1]
     path = np.zeros(len(problems), dtype=bool)
     own_start = options.hint or (isinstance(options.init, str) and options.init == "least_squares")
@@ -274,7 +274,7 @@ def warn_unsettled(
         return
     limit = f"max_iter (now {options.max_iter})"
     if problem.alpha == 0:
-        advice = "with alpha=0, nothing bounds the objective from below, and no fit is certified; choose alpha > 0"
+        advice = "with alpha=0, nothing bounds the objective from below, so no fit is certified; choose alpha > 0"
     elif convex:
         advice = (
             f"scale the features (StandardScaler), increase {limit} or alpha (now {problem.alpha:g}), or loosen tol"
@@ -303,7 +303,7 @@ def scores_of(X: Any, coef: Array, intercept: Array) -> Array:
 
 
 def codes_of(scores: Array, rounding: Array | float = 0.0) -> Array:
-    """Return the codes that scores (..., scores) predict: the sign of a single score or the position of the largest.
+    """Return the codes predicted by scores (..., scores): the sign of a single score or the position of the largest.
 
     Differences of at most ``rounding`` (..., 1) count as zero.
     """

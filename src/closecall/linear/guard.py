@@ -56,7 +56,7 @@ class Setting:
 
     @property
     def peer(self) -> str:
-        """The usual name of the average of this loss."""
+        """The usual name for the average of this loss."""
         if self.kind == MULTINOMIAL:
             return MULTINOMIAL
         return {"logistic": "logistic regression"}.get(self.loss, f"{self.loss} average")
@@ -148,12 +148,12 @@ class Scorer:
         return float(self.scoring(self.shell, X[copies], labels[copies]))
 
     def _copies(self, weight: Array) -> Array:
-        """Return row numbers repeated by weight; if weights are fractional or large, warn and do not repeat any."""
+        """Return row numbers repeated according to weight; if weights are fractional or large, warn and repeat none."""
         if (weight == np.rint(weight)).all() and weight.sum() <= 20 * len(weight):
             return np.repeat(np.arange(len(weight)), weight.astype(int))
         warnings.warn(
-            "scoring takes no sample_weight, and the weights are not whole numbers for which rows could be repeated: "
-            "the weights are used in training but not in the scores",
+            "scoring takes no sample_weight, and rows cannot be repeated, because weights are fractional or large: the "
+            "weights are used in training but not in the scores",
             UserWarning,
             stacklevel=2,
         )

@@ -1,8 +1,8 @@
-"""Joint problems of several classes, solved together in one set of coordinates.
+"""Joint problems for several classes, solved together in one set of coordinates.
 
-The convex part of a run uses SciPy's L-BFGS, one problem at a time. This part is the whole run for ``average``. For a
+The convex part of a run uses SciPy's L-BFGS, one problem at a time. For ``average``, this part is the whole run. For a
 decay, it is the first third of the run and is shared by all values of k. The remaining part uses majorising steps for
-all problems at once, because the overhead of Python would dominate the time of single steps.
+all problems at once, because Python's overhead would dominate the time of individual steps.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ def solve_joint(
     """Solve problems on a design from :func:`prepare_joint`, each with the masses of its fold.
 
     ``kind`` is one of :data:`closecall.linear.multiclass.JOINT`; ``max_iter``, ``extra_iter``, ``settle``, ``tol`` and
-    ``init`` are those of :func:`closecall.solvers.solve`. Return coef (problems, classes, features), intercept
+    ``init`` are as in :func:`closecall.solvers.solve`. Return coef (problems, classes, features), intercept
     (problems, classes), and the steps and gaps (problems,) as in :class:`closecall.solvers.Solutions`; the gaps are NaN
     without ``certify``.
     """
     for problem in problems:
         if problem.loss != {"softmax": "logistic"}.get(kind, problem.loss):
-            raise ValueError(f"multiclass='softmax' is the logistic loss of several classes; loss={problem.loss!r} "
+            raise ValueError(f"multiclass='softmax' is the logistic loss for several classes; loss={problem.loss!r} "
                              "needs multiclass='top_two' or 'ovr'")  # fmt: skip
     if isinstance(init, str) and init not in ("least_squares", "zeros"):
-        raise ValueError(f"unknown init {init!r}; choose one of: least_squares, zeros, or give (coef, intercept)")
+        raise ValueError(f"unknown init {init!r}; choose least_squares or zeros, or give (coef, intercept)")
     fold_of = np.asarray(fold_of)
     found, used = _starts(design, codes, fold_of, init), np.zeros(len(problems), dtype=int)
     # A model that is not certified only has to be good enough to be scored.
@@ -90,7 +90,7 @@ def solve_joint(
 
 
 def _starts(design: Design, codes: Array, fold_of: Array, init: Any) -> Array:
-    """Return the start of each problem (problems, classes, coordinates): least squares, zeros or given parameters."""
+    """Return starting points (problems, classes, coordinates): least squares, zeros or given parameters."""
     found = np.zeros((len(fold_of), int(codes.max()) + 1, design.rank))
     if not isinstance(init, str):
         coef, intercept = (np.asarray(part, dtype=np.float64) for part in init)
@@ -108,7 +108,7 @@ def _starts(design: Design, codes: Array, fold_of: Array, init: Any) -> Array:
 
 
 class JointProblems:
-    """Problems with the same loss and aggregate in the design's coordinates, ordered by their folds (problems,).
+    """Problems with the same loss and aggregate in the design's coordinates, ordered by fold (problems,).
 
     ``codes`` have shape (samples,), and ``kind`` is one of :data:`closecall.linear.multiclass.JOINT`.
     """

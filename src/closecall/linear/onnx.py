@@ -20,7 +20,7 @@ from .persistence import CLASSES
 
 
 def register() -> None:
-    """Register the converters of the classifiers and the scaler with skl2onnx (extra ``onnx``)."""
+    """Register the converters for the classifiers and the scaler with skl2onnx (extra ``onnx``)."""
     from skl2onnx import update_registered_converter
 
     options = {"zipmap": [False, True, "columns"]}

@@ -1,9 +1,9 @@
 """Save and load a model as one npz file with plain arrays, a JSON header and a checksum, but no code.
 
 ``save`` writes every fitted attribute and every parameter that is plain data. Before ``load`` builds anything, it
-verifies the format, the version, the name of the class against a fixed list, and a SHA-256 hash of the whole content;
-then it verifies that the parts of the model are consistent. The checksum detects accidents, not forgeries: a forged
-model can make arbitrary predictions, but its file cannot run code.
+verifies the format, the version, the name of the class against a fixed list, and a SHA-256 hash of all contents;
+then it verifies that the parts of the model are consistent. The checksum detects accidental damage, not forgery: a
+forged model can make arbitrary predictions, but its file cannot run code.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def save_model(model: Any, path: str | PathLike[str]) -> None:
         except TypeError:
             unsaved.append(key)
     if unsaved:
-        warnings.warn(f"parameters {unsaved} are objects, not data, and are not saved; a loaded model has their "
+        warnings.warn(f"parameters {unsaved} are objects, not data, and are not saved; a loaded model uses the "
                       "defaults and makes the same predictions", UserWarning, stacklevel=3)  # fmt: skip
     fitted = {key: value for key, value in vars(model).items() if key.endswith("_") and not key.startswith("_")}
     state = {key: _encode(value, f"fitted.{key}", arrays) for key, value in fitted.items()}
@@ -59,7 +59,7 @@ def save_model(model: Any, path: str | PathLike[str]) -> None:
 
 
 def load_model(path: str | PathLike[str], expected: type | None = None) -> Any:
-    """Read a saved model; a damaged, altered or foreign file raises ``ValueError``, and no code in it is executed.
+    """Read a saved model; a damaged, altered or unrelated file raises ``ValueError``, and no code in it is executed.
 
     A file written by ``closecall fit`` raises ``ValueError`` too: without the preprocessing of the table, its
     classifier would make wrong predictions. ``closecall.table.model.TableModel.load`` reads both.
@@ -125,7 +125,7 @@ def _build(kind: Any, header: dict[str, Any], decode: Callable[[Any], Any]) -> A
 
 
 def _check_fitted(model: Any) -> None:
-    """Check that the parts of a loaded model are consistent, so that predictions cannot fail because of them."""
+    """Check that the parts of a loaded model are consistent, so that they cannot make predictions fail."""
     coef, intercept, classes = (_array(getattr(model, name)) for name in ("coef_", "intercept_", "classes_"))
     floats = np.dtype(np.float64), np.dtype(np.float32)
     rows, features = 1 if len(classes) == 2 else len(classes), coef.shape[1]

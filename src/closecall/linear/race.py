@@ -1,17 +1,17 @@
 """The race, which determines which settings are solved on which folds and whether the guard accepts the winners.
 
 Among hundreds of settings, the best one always looks better than it is. Therefore no row is used both to choose a
-setting and to evaluate it: each part of the rows evaluates the settings that were chosen on the other parts. This
+setting and to evaluate it: each part of the rows is used to evaluate the settings chosen on the other parts. This
 applies to the baseline as well as to the challengers, which form one family (:mod:`closecall.panel`). Outliers
 are used for neither purpose, because logistic regression may classify them correctly at the expense of all other rows.
-If there are any, challengers, now including `average`, are also trained without them. Which rows are outliers depends
-only on X, but if a class would lose more than half of its rows in a fold, no row is an outlier.
+If there are outliers, the challengers, which then include `average`, are also trained without them. Which rows are
+outliers depends only on X, but if a class would lose more than half of its rows in a fold, no row counts as one.
 
 `average` runs on every fold. All other settings first take part in a preliminary round, the *heat*. It uses every
 second alpha, every k, one start, the smallest number of folds with five hundred test rows in total, and at most a few
 thousand training rows. The best settings of each kind then run, from all starts, on enough folds for ten thousand test
-rows; unless the table is large, this requires all folds. On the PMLB data sets, the race chooses settings as good as
-those from the full grid with far fewer fits.
+rows; unless the table is large, this requires all folds. On the PMLB data sets, the race needs far fewer fits than
+the full grid and chooses settings that are as good.
 
 No model starts from parameters that were fitted to its test rows: every start is either cold or the solution of a
 convex problem on the same fold.
@@ -48,9 +48,9 @@ Pair = tuple[int, int]
 
 @dataclass
 class Race:
-    """The models and scores of settings on folds, and the choice among the settings.
+    """The models and scores of all settings on the folds, and the choice among these settings.
 
-    The first of the ``splits`` contains the folds used to choose a setting; the folds of the others only confirm it.
+    The first of the ``splits`` contains the folds used to choose a setting; those of the others only confirm it.
     ``scoring`` is None for accuracy. If it needs probabilities, ``calibration`` is the method that fits them.
     """
 
@@ -93,7 +93,7 @@ class Race:
             )
             if (kept >= (0.5 - 1e-9) * whole).all():
                 masks += inner
-            else:  # the outliers may be a class, and a fold may have no mass without them
+            else:  # the outliers may form a class, and a fold may have no mass without them
                 self.outliers[:] = False
         self.judging = np.where(self.outliers, 0.0, weight)
         self.parts = Parts(group, np.array(masks), np.empty(0, dtype=int))
@@ -202,7 +202,7 @@ class Race:
         return self.settings.index(wanted)
 
     def _starts(self, pairs: Sequence[Pair]) -> str | tuple[Array, ...]:
-        """Return the starts of pairs: the `average` for the same alpha and fold if it is known, otherwise cold starts.
+        """Return starts for pairs: the `average` for the same alpha and fold if it is known, otherwise cold starts.
 
         Only runs that begin with a convex problem may start at the `average`: they reach the same solution as from a
         cold start, but sooner. The solution of other runs depends on the start, which is not available for the refit.
@@ -248,7 +248,7 @@ class Race:
             self.right |= zip(mine, right, strict=True)
 
     def _calibrators(self, pair: Pair) -> list[Array]:
-        """Return calibrators fitted to out-of-fold scores of other folds, or to the training rows if there are none."""
+        """Return calibrators fitted to the scores of other folds' test rows or, if there are none, of training rows."""
         place, fold = pair
         begin, end = (0, self.folds) if fold < self.folds else (self.folds, len(self.tests))
         others = [other for other in range(begin, end) if other != fold and (place, other) in self.models]
@@ -260,7 +260,7 @@ class Race:
         return fit_calibrators(str(self.calibration), scores, self.training.codes[rows], self.training.weight[rows])
 
     def scores(self, central: bool = False) -> Array:
-        """Return scores (settings, folds) on the first folds, over all or only central rows; NaN if not computed."""
+        """Return scores (settings, folds) on the first folds, for all or only central rows; NaN if not computed."""
         table, found = np.full((len(self.settings), len(self.tests)), np.nan), self.marks if central else self.points
         places, folds = np.array(list(found), dtype=int).reshape(-1, 2).T
         table[places, folds] = list(found.values())
@@ -289,17 +289,17 @@ class Race:
         return best if self.comparisons[-1].taken else base
 
     def _heats(self, group: Array) -> tuple[Array, int]:
-        """Return the settings of the group that have run, and how many of the first folds all of them ran on.
+        """Return the group's settings that have run, and the number of first folds on which all of them ran.
 
         Settings dropped after the heat count as well, because these folds determined which ones continued.
-        Settings with equal scores are in order of preference.
+        Settings with equal scores are returned in order of preference.
         """
         ran = group[~np.isnan(self.scores()[group, 0])]
         folds = min(self.finals, int((~np.isnan(self.scores()[ran])).all(axis=0).argmin()) or self.folds)
         return ran[self._order(ran, np.zeros(len(ran)))], folds
 
     def _outcomes(self, places: Array, folds: int) -> Array:
-        """Return the fractions of correct predictions (settings, samples) in the first folds; NaN for untested rows."""
+        """Return the fractions of correct predictions (settings, samples) on the first folds; NaN for untested rows."""
         times = np.zeros(len(self.panel.part), dtype=np.float32)
         total = np.zeros((len(places), len(times)), dtype=np.float32)
         for fold in range(folds):
@@ -352,7 +352,7 @@ class Race:
         return gain, informed
 
     def _gain_of_folds(self, groups: list[Array]) -> Gain:
-        """Return the mean gain over the folds; each fold compares settings chosen on :func:`disjoint` folds."""
+        """Return the mean gain over the folds; on each fold, settings chosen on :func:`disjoint` folds are compared."""
         gains, shares = list[float](), list[float]()
         kinds = [self._heats(groups[0]), self._heats(np.concatenate(groups[1:]))]
         apart = disjoint(self.tests[: self.finals], self.units)[:, : kinds[1][1]]

@@ -49,7 +49,7 @@ class _Search(_InMemory):
         """Choose a setting for X (samples, features), dense or sparse, and y (samples,), and fit it to all rows.
 
         The columns are not scaled; put a StandardScaler before the classifier. ``sample_weight`` (samples,) is used in
-        training and in scoring, but ``class_weight`` in training only.
+        training and in scoring, but ``class_weight`` is used only in training.
 
         ``groups``, of shape (samples,) or (samples, 2), are the groups for a ``cv`` that splits by groups; any other
         ``cv`` raises an error. The guard's standard errors are computed over groups. Two columns define crossed groups:
@@ -116,7 +116,7 @@ class _Search(_InMemory):
         return baselines, [setting for setting in challengers if setting not in baselines[0]]
 
     def _counts(self, aggregate: str) -> list[tuple[Count, Count]]:
-        """Return the pairs (k, m) of an aggregate with m < k."""
+        """Return the pairs (k, m) with m < k for an aggregate."""
         takes, total = AGGREGATES[aggregate].takes, self.n_training_mass_
         ks = _check_grid(self.ks, "ks") if "k" in takes else [None]
         ms = _check_grid(self.ms, "ms") if "m" in takes else [None]
@@ -143,7 +143,7 @@ class _Search(_InMemory):
 
     def _splits(self, training: Training, X: Any, y: Any, groups: Any) -> list[Any]:
         splits = [make_splits(self.cv, training, X, y, groups)]
-        # Fresh folds require that the folds are drawn here and that single rows have scores: the score of a whole fold
+        # Fresh folds require that the folds are drawn here and that each row has a score: the score for a whole fold
         # must not be compared with that of a fold that shares rows with it. If the heat needs few folds, the others are
         # fresh.
         if self._guard > 0 and self._by_rows and self._counted and 2 * heat_folds(splits[0]) > len(splits[0]):
@@ -202,7 +202,7 @@ class AggregateLossClassifierCV(_Search):
     gain is significant. This rule is called the guard. The baseline is scikit-learn's own model (multinomial for more
     than two classes), whatever the values of ``loss`` and ``multiclass``. With a guard, outliers are
     not used to train, choose or evaluate challengers, because they favour a model whose boundary they have tilted
-    towards themselves. Logistic regression without the outliers is then a challenger, too. A row is an outlier if its
+    towards themselves. Logistic regression without the outliers is then also a challenger. A row is an outlier if its
     distance from the mean (in standardised columns) is more than 1.5 interquartile ranges above the upper quartile.
     Outliers are used for the baseline and for ``cv_results_``.
 
@@ -222,18 +222,18 @@ class AggregateLossClassifierCV(_Search):
     ms : sequence of int or float
         How many of the largest losses to leave out; used only by `trimmed` and `ranked_range`.
     cv : int, splitter, iterable of (train, test) or None
-        None means five stratified folds, or fewer if a class has fewer members; equal rows stay in one fold. With None
-        or a number, small tables are also tested on fresh folds. If every fold is trained only on earlier rows, the
-        standard errors are computed over blocks of time.
+        None means five stratified folds, or fewer if a class has fewer members; equal rows stay in the same fold. With
+        None or a number, small tables are also tested on fresh folds. If every fold is trained only on earlier rows,
+        the standard errors are computed over blocks of time.
     scoring : str, callable or None
         None means accuracy. Scores other than accuracy are compared fold by fold instead of row by row; scores based on
         probabilities need a ``calibration``.
     guard : float or None
         The number of standard errors that the gain over the baseline must exceed. A smaller gain is enough if it is
-        positive and the gain in balanced accuracy exceeds this number. The balanced accuracy must also exceed that of
-        guessing by two standard errors (see :mod:`closecall.paired`). None means 1, or 2 for a ``scoring``
-        other than accuracy, for which only the first condition applies. With 0, the setting with the best mean score in
-        the whole grid is chosen, as in the paper.
+        positive and the gain in balanced accuracy exceeds this number of standard errors. The balanced accuracy must
+        also exceed that of guessing by two standard errors (see :mod:`closecall.paired`). None means 1, or 2 for a
+        ``scoring`` other than accuracy, for which only the first condition applies. With 0, the setting with the best
+        mean score in the whole grid is chosen, as in the paper.
     refit : bool
         Whether to fit the chosen setting on all rows. If False, only the results of the search are available.
     class_weight : dict, "balanced" or None
@@ -242,7 +242,7 @@ class AggregateLossClassifierCV(_Search):
     max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, multiclass, calibration, random_state
         The same as in :class:`AggregateLossClassifier`.
     n_jobs : int or None
-        The number of threads of the solver; -1 means all cores.
+        The number of threads for the solver; -1 means all cores.
     verbose : int
         If above 0, the reason for the guard's decision is printed.
 
@@ -253,7 +253,7 @@ class AggregateLossClassifierCV(_Search):
     best_params_, best_index_, best_score_
         The chosen setting; ``best_score_`` is its mean score over the folds used to choose it.
     guard_report_ : dict
-        The numbers of every comparison, and the ``reason`` for the decision in words.
+        The figures for every comparison, and the ``reason`` for the decision in words.
     n_training_mass_ : float
         The sum of the training weights, without outliers if the chosen model was trained without them; a fractional k
         is a fraction of this sum.

@@ -79,7 +79,7 @@ def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, see
     splits = Splits(np.ravel(group), patterns[: len(pairs)], patterns[len(pairs) :])
     for fold in range(len(splits)):
         if not splits.test[fold][splits.group].any():
-            raise ValueError(f"split {fold} of cv has no test rows of positive weight; drop it")
+            raise ValueError(f"split {fold} of cv has no test rows with positive weight; drop it")
         trained = np.bincount(training.codes[splits.train[fold][splits.group]], minlength=len(training.classes))
         if not trained.all():
             lost = training.classes.tolist()[trained.argmin()]
@@ -99,8 +99,8 @@ def strangers(pairs: list[Pair], y: Any, groups: Any, seed: int = 0) -> list[Pai
 
     A model for new users, items or panel members must not be preferred because it is accurate for existing ones. If the
     same groups in a column occur on both sides of a split, they are divided into :data:`CROSSED` parts, stratified by
-    class. The split is then replaced by several, each of which tests the rows of one part with a model trained on the
-    others.
+    class. The split is then replaced by several, each of which tests a model on the rows of one part after training it
+    on the others.
 
     Examples
     --------
@@ -166,8 +166,8 @@ def stratified_folds(labels: Array, equal: Array, X: Any, folds: int, seed: int 
     """Return the fold (samples,) of each row; scikit-learn stratifies the folds, and equal rows share a fold.
 
     A test on a row proves nothing if the model was trained on a copy of that row. If rows are repeated so often that
-    folds of distinct rows would be unbalanced, whole groups of copies are assigned to folds by their sizes. Equal rows
-    with different labels may also be chance matches in a table of a few discrete columns; if :func:`by_chance` says so,
+    folds of distinct rows would be unbalanced, whole groups of copies are assigned to folds by size. Equal rows
+    with different labels may also be chance matches in a table with few discrete columns; if :func:`by_chance` is true,
     every row is assigned separately. ``equal`` (samples,) has the same value for equal rows. Without a seed, the folds
     follow the order of the rows.
 
@@ -202,7 +202,7 @@ def by_chance(member: Array, X: Any) -> bool:
     """Return whether independent columns with the values of X would have about as many pairs of equal rows.
 
     ``member`` (samples,) is the index of the distinct row to which each sample belongs. If only one column varies,
-    nothing can be compared, and the answer is no.
+    nothing can be compared, and the result is False.
 
     Examples
     --------
@@ -281,5 +281,5 @@ def heat_rows(training: Training, split: Splits, limit: int = HEAT_ROWS) -> tupl
 
 
 def heat_folds(split: Splits) -> int:
-    """Return the number of folds with enough test rows for the heat."""
+    """Return the number of folds needed for enough test rows in the heat."""
     return min(len(split), -(-HEAT_TESTS // max(1, int(split.test[0][split.group].sum()))))

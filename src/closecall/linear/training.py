@@ -2,8 +2,8 @@
 
 The order of summation changes the last digits of a sum, and a selection of examples can turn such a difference into a
 different model. Rows are therefore sorted by a hash of their values, and equal rows are merged into one with the summed
-mass. Which class is positive depends on the data, not on the names of the classes. The result then does not depend on
-the order of the rows, on the use of weights instead of copies, or on the coding of the labels.
+mass. Which class is positive depends on the data, not on the names of the classes. The result therefore does not depend
+on the order of the rows, on the use of weights instead of copies, or on the coding of the labels.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def column_sizes(X: Any) -> Array:
 
 
 def class_factors(class_weight: Any, classes: Array, codes: Array, mass: Array) -> Array:
-    """Return the factor of each class (classes,): 1, the factor given in a dict, or the ``balanced`` factor by mass.
+    """Return the factor of each class (classes,): 1, the one given in a dict, or the ``balanced`` factor based on mass.
 
     Examples
     --------
@@ -119,8 +119,8 @@ def class_factors(class_weight: Any, classes: Array, codes: Array, mass: Array) 
 def row_hashes(X: Any, least: Array | None = None) -> Array:
     """Return a 64-bit hash of every row (samples,) that is the same for dense and sparse data, float32 and float64.
 
-    Values are first rounded to float32, and values of a column up to ``least`` (features,) count as zero, because the
-    last bits of a scaled table depend on the processor and must not affect the order.
+    Values are first rounded to float32, and absolute values up to ``least`` (features,) in a column count as zero,
+    because the last bits of a scaled table depend on the processor and must not affect the order.
 
     Examples
     --------
@@ -159,7 +159,7 @@ def _mixed(values: Array, least: Array) -> Array:
 
 @dataclass(frozen=True)
 class Arranged:
-    """A training set in canonical order; rows of one group belong to the same folds."""
+    """A training set in canonical order; rows of the same group belong to the same folds."""
 
     X: Any
     labels: Array

@@ -16,7 +16,7 @@ Todo = list[tuple[int, int]]
 
 @dataclass
 class Folding:
-    """Pairs of training and test rows, with the score and the correctly classified rows of each (member, fold)."""
+    """Pairs of training and test rows, with the score and the correctly classified rows for each (member, fold)."""
 
     pairs: list[Pair]
     seen: dict[tuple[int, int], tuple[float, Array]]
@@ -66,7 +66,7 @@ class RowContest:
         return self.panel.informed(mean, outcomes, codes, spread, reference)
 
     def _blended(self, baseline: float) -> tuple[Array, Array]:
-        """Return the blend's accuracy per row, minus ``baseline`` times the baseline's, and the spread over tests."""
+        """Return the blend's accuracy per row, minus ``baseline`` times the baseline's, and its spread over tests."""
         panel, (total, squares, times) = self.panel, np.zeros((3, len(self.panel.part)))
         for division in self.divisions:
             for fold, (_, test) in enumerate(division.pairs):

@@ -80,7 +80,7 @@ class ThresholdDisplay:
         ax = _axes(ax)
         ax.step(self.cuts, self.costs, where="post", color="C0", label="mean cost, cross-fitted")
         if np.isfinite(self.interval).all():
-            ax.axvspan(*self.interval, color="C0", alpha=0.15, label="95 % interval of the optimum")
+            ax.axvspan(*self.interval, color="C0", alpha=0.15, label="95 % interval for the optimum")
         ax.axvline(self.default, linestyle="--", color="gray", label="the classifier's own threshold")
         ax.axvline(self.optimum, linestyle=":", color="C3", label="optimum" + ("" if self.taken else " (not used)"))
         ax.set(xlabel="threshold", ylabel="mean cost (0-1 errors unless costs were given)")

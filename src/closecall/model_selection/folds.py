@@ -1,4 +1,4 @@
-"""Folds, sample weights and fits that both meta-estimators share."""
+"""The handling of folds, sample weights and fits, which both meta-estimators share."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
     ----------
     cv : int, splitter, iterable of (train, test) or None
         None means five stratified folds, or fewer if a class has fewer members or occurs in fewer groups. A whole
-        number means exactly that many folds. In both cases the rows of a group stay together if ``groups`` are given;
+        number means exactly that many folds. In both cases, the rows of a group stay together if ``groups`` are given;
         otherwise identical rows do.
     X, y, groups : as given to ``fit``
     fresh : bool
@@ -140,7 +140,7 @@ def answers(name: str) -> Any:
     """Expose a method only if the wrapped classifier, fitted or not, has it."""
 
     def check(self: Any) -> bool:
-        getattr(getattr(self, self._fitted, getattr(self, self._unfitted)), name)  # its error says what is missing
+        getattr(getattr(self, self._fitted, getattr(self, self._unfitted)), name)  # its error states what is missing
         return True
 
     return available_if(check)
@@ -149,8 +149,8 @@ def answers(name: str) -> Any:
 class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """Base class of both meta-estimators, which routes metadata and delegates prediction to a fitted classifier.
 
-    ``_fitted`` names the attribute with this classifier, and ``_unfitted`` the parameter that replaces it before
-    fitting.
+    ``_fitted`` names the attribute that holds this classifier, and ``_unfitted`` names the parameter that replaces it
+    before fitting.
     """
 
     classes_: Array
@@ -224,7 +224,7 @@ class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: igno
 
 
 def _argument(member: Any, name: str, value: Any, accepts: Callable[[Any, str], bool]) -> dict[str, Any]:
-    """Return the keyword argument that passes a value to a classifier or the last step of a pipeline; empty if none."""
+    """Return the keyword argument (if any) that passes a value to a classifier or to the last step of a pipeline."""
     if accepts(member, name):
         return {name: value}
     if isinstance(member, Pipeline) and accepts(member.steps[-1][1], name):
@@ -239,7 +239,7 @@ def _splits_by(member: Any, name: str) -> bool:
 
 
 def fit_rows(estimator: Any, X: Any, y: Array, rows: Array, params: dict[str, Any]) -> Any:
-    """Return a clone fitted on the given rows; parameters with one value per sample are reduced to these rows."""
+    """Return a clone fitted on the given rows; parameters with one value per sample are restricted to them."""
     params = {
         name: _safe_indexing(value, rows) if hasattr(value, "__len__") and len(value) == len(y) else value
         for name, value in params.items()

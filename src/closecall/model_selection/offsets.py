@@ -7,7 +7,7 @@ import numpy as np
 from .._names import Array
 from ..theory.intercept import best_cuts
 
-_SWEEPS = 50  # rounds over the classes; each lowers the cost, and a few are enough
+_SWEEPS = 50  # passes over the classes; each lowers the cost, and a few are enough
 _PLACES = np.arange(1, 20) / 20  # quantiles of the scores that are tried as thresholds under the null hypothesis
 
 
@@ -22,7 +22,7 @@ def cut_points(scores: Array, costs: Array, masses: Array) -> Array:
     saved = costs[:, 0] - costs[:, 1]  # saved by predicting the positive class; its sign is a label, its size a weight
     labels = np.where(saved >= 0, 1.0, -1.0)
     weights = np.abs(saved) * np.atleast_2d(masses)
-    weights = weights + (weights.sum(axis=1, keepdims=True) == 0)  # without any weight every position is equally good
+    weights = weights + (weights.sum(axis=1, keepdims=True) == 0)  # without any weight, every position is equally good
     return -best_cuts(np.broadcast_to(scores, weights.shape), labels, weights, np.zeros((len(weights), 1)))
 
 
@@ -34,7 +34,7 @@ def best_offsets(
     With one score, the result is exact; with more scores, each offset in turn is moved to its exact optimum.
 
     Scores have shape (samples, 1) or (samples, classes), costs of each prediction (samples, classes), weights
-    (samples,) and ``start`` (classes,). ``sweeps`` is the maximum number of rounds over the classes.
+    (samples,) and ``start`` (classes,). ``sweeps`` is the maximum number of passes over the classes.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def best_offsets(
 
 
 def saved(scores: Array, costs: Array, offsets: Array) -> Array:
-    """Return the cost (samples,) saved in each row by adding offsets to the scores."""
+    """Return the cost (samples,) saved on each row by adding offsets to the scores."""
     rows, before = np.arange(len(scores)), predicted(scores, np.zeros_like(offsets))
     return costs[rows, before] - costs[rows, predicted(scores, offsets)]
 

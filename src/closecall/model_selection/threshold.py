@@ -29,9 +29,9 @@ class ExactThresholdClassifier(Referee):
     Every example is scored by a model that was not trained on it. The sorted scores leave n + 1 positions for the
     threshold, and a running sum finds the best of them in O(n log n), without a grid. The gain on each part of the rows
     is measured with the threshold that is best for the other parts, and is averaged over two divisions into folds. If
-    the gain is below ``guard`` standard errors, the threshold is not moved. For data in blocks of time, the common
-    optimum of all blocks must also gain as much, so that a different threshold for every season does not count as a
-    gain. With more than two classes, each class has an offset, and the offsets are moved in turn to their exact optima.
+    the gain is below ``guard`` standard errors, the threshold is not moved. For data in blocks of time, the threshold
+    that is best for all blocks must pass the same test, so that a different threshold for every season does not count
+    as a gain. With more than two classes, each class has an offset, which is moved in turn to its exact optimum.
 
     Parameters
     ----------
@@ -43,11 +43,11 @@ class ExactThresholdClassifier(Referee):
     guard : float or None
         The number of standard errors that the gain must exceed; None means 2, and with 0 the threshold is always moved.
     n_bootstrap : int
-        The number of resamples for the interval of the threshold; 0 means no interval.
+        The number of resamples for the threshold's interval; 0 means no interval.
     n_jobs : int or None
         The number of fits to run in parallel.
     random_state : int, generator or None
-        The seed of the resampling.
+        The seed for the resampling.
 
     Attributes
     ----------
@@ -198,14 +198,14 @@ class ExactThresholdClassifier(Referee):
         found = replace(found, chance=panel.chance(tried))
         if not panel.units.time or found.mean <= found.needed(STRICT):
             return found
-        # Blocks a season apart choose good, but different, thresholds for each other; the common one must gain too.
+        # Thresholds from blocks a season apart may be good but differ by season, so a common one must be a gain too.
         same = saved(table, costs, best_offsets(*_pooled([table], costs, panel.weights)))
         same[unknown] = np.nan
         single = paired(same, panel.weights, panel.units)
         return found if single.mean > single.needed(STRICT) else single
 
     def _interval(self, scores: Array, costs: Array, weights: Array, offsets: Array, repeats: int) -> Array:
-        """Return the 95 % bootstrap interval of the optimum, with shape (2,) or (2, classes).
+        """Return the 95 % bootstrap interval for the optimum, with shape (2,) or (2, classes).
 
         An example is resampled together with all its scores.
         """
@@ -298,7 +298,7 @@ def _pooled(
 
 
 def _curve(scores: Array, costs: Array, weights: Array, default: float) -> tuple[Array, Array]:
-    """Return all thresholds in ascending order, the first below all scores, and the mean cost at each of them."""
+    """Return all thresholds in ascending order (the first lies below all scores), and the mean cost at each."""
     order = np.argsort(scores)
     ranked = scores[order]
     passed = np.cumsum((weights * (costs[:, 0] - costs[:, 1]))[order])  # added by predicting negative

@@ -77,7 +77,7 @@ class _NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def chosen(scores: Array) -> Array:
-    """Return the class numbers (samples,) predicted by scores (samples,) or (samples, classes)."""
+    """Return the class numbers (samples,) predicted from scores (samples,) or (samples, classes)."""
     return (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
 
 
@@ -217,8 +217,8 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         If an int, the number of stratified folds.
     guard : float
     n_starts : int
-        Number of random starts for every setting, including those of ``average``, because more starts than the others
-        would be an advantage. The winner is trained again from the same start.
+        Number of random starts for every setting, including those of ``average``, because more starts would be an
+        advantage. The winner is trained again from the same start.
     loss, hidden, max_iter, learning_rate, penalize_intercept, device, random_state, callback
         The same as for :class:`ResidualMLPClassifier`.
 
@@ -227,7 +227,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
     best_params_ : dict
         ``aggregate``, ``k``, ``alpha`` and ``m`` of the winner.
     alpha_, k_, m_ : float
-        The winner's settings; k and m are masses of all examples.
+        The winner's settings; k and m are the masses used in the fit to all examples.
     cv_results_ : dict of arrays
         ``params`` (problems, 4), ``start`` (problems,), ``fold_scores`` (folds, problems), ``mean_test_score``
         (problems,); with several starts, every setting appears once per start.
@@ -298,7 +298,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         return self
 
     def _problems(self, smallest: float) -> list[Problem]:
-        # Averages come first.
+        # The settings of ``average`` come first.
         alphas = np.logspace(-5, 5, 11) if self.alphas is None else self.alphas
         ks = [10**power for power in range(1, 10) if 10**power < smallest] if self.ks is None else self.ks
         for name in self.aggregates:

@@ -107,7 +107,7 @@ class CompiledWalker:
         )  # fmt: skip
 
     def network(self, weights: Array, mean: Array, square: Array, path: Path) -> Callable[[range], None]:
-        """Return a function that trains a network for a span of steps, and changes its three vectors (size,)."""
+        """Return a function that trains a network for a span of steps, updating its three vectors (size,)."""
         loss, kind = LOSSES[get_loss(path.loss).value], KINDS[get_aggregate(path.aggregate).weigh]
         hint = (0.0, 0.0, -1.0)  # the last known position of the k-th smallest key
         vectors = weights, mean, square

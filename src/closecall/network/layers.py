@@ -22,7 +22,7 @@ from ..aggregates import get_aggregate
 from ..losses import get_loss
 from .paths import BETAS, EPSILON, Data, Path, Settings
 
-WIDE = 2**22  # activations at a time, to bound the memory
+WIDE = 2**22  # the number of activations held at a time, to limit memory use
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Parameters:
 
 
 def start(shape: Shape, seed: int) -> Parameters:
-    """Return one random network, with weights uniform within 1/sqrt(fan-in) as in torch's linear layers."""
+    """Return one random network whose weights are uniform within +-1/sqrt(fan-in), as in torch's linear layers."""
     features, hidden, outputs = shape.features, shape.hidden, shape.outputs
     rng = np.random.default_rng(seed)
     fans = np.repeat([features, features + hidden, features + 2 * hidden], [hidden, hidden, outputs])
@@ -139,7 +139,7 @@ class TwinWalker:
         self.gradient = np.empty(shape.size, dtype=data.rows.dtype)
 
     def network(self, weights: Array, mean: Array, square: Array, path: Path) -> Callable[[range], None]:
-        """Return a function that trains a network for a span of steps, and changes its three vectors (size,)."""
+        """Return a function that trains a network for a span of steps, updating its three vectors (size,)."""
         layers, slopes = self.shape.split(weights), self.shape.split(self.gradient)
         decay = self.gradient.dtype.type(path.alpha) * self.penalized
 

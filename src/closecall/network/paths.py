@@ -1,4 +1,4 @@
-"""The tasks of a grid: its examples, checked and free of repetition, and the paths of its networks.
+"""The tasks of a grid: its examples, checked and without duplicates, and the paths of its networks.
 
 A path is everything that determines the steps of a network. Problems with the same path are trained only once.
 """
@@ -82,7 +82,7 @@ class Settings:
         return self.learning_rate * min(1.0, left)
 
     def factors(self, step: int) -> tuple[float, float]:
-        """Return Adam's bias corrections: of the running mean (times the step size) and of the root mean square."""
+        """Return Adam's bias corrections for the running mean (times the step size) and for the root mean square."""
         return self.rate(step) / (1 - BETAS[0] ** step), 1 / math.sqrt(1 - BETAS[1] ** step)
 
 

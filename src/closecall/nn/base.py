@@ -53,7 +53,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
             if given is not None and name not in self.takes:
                 raise TypeError(f"{type(self).__name__} takes no {name}, but {name}={given!r} was given")
         self.k, self.m, self.dim, self.nonfinite, self.reduction, self.group = k, m, dim, nonfinite, reduction, group
-        # The remaining fractions of the schedules of k and m; they follow from the positions, which are saved.
+        # The remaining fractions for the schedules of k and m; they follow from the positions, which are saved.
         self.register_buffer("remaining", torch.tensor([[0, 1], [0, 1]]), persistent=False)
         self.schedules: dict[str, Any] = {}
         self._resumed: dict[str, int] = {}
@@ -124,16 +124,16 @@ class Reducer(nn.Module):  # type: ignore[misc]
 
     @property
     def last_k(self) -> Any:
-        """The total weight selected in the last call, over all processes of a group, for logging."""
+        """The total weight selected in the last call, across all processes in a group, for logging."""
         return _number(self._last[0])
 
     @property
     def last_threshold(self) -> Any:
-        """The loss (or, for close-k, the closeness) at which the last selection ended, or one for each selection."""
+        """The loss (closeness for close-k) at which the last selection ended, or one value for each selection."""
         return _number(self._last[1])
 
     def attach(self, schedule: Any) -> None:
-        """Attach a schedule to one of the counts, starting at the position of a loaded state, if there is one."""
+        """Attach a schedule to one of the counts, starting at the position in a loaded state, if there is one."""
         name = schedule.count
         self.register_buffer(f"{name}_step", torch.zeros((), dtype=torch.int64, device=self.remaining.device))
         self.schedules[name] = schedule

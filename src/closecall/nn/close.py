@@ -35,7 +35,7 @@ class KeyMemory(nn.Module):  # type: ignore[misc]
     data would include. Therefore the reducer selects the examples of a batch whose keys are below the k-th smallest key
     *of the ring*. If the parameters are constant and the ring holds one epoch, the result is exactly the full-batch
     selection. While the parameters change, older keys are out of date: a ring of 16 to 32 batches agreed best with the
-    full-batch selection (benchmarks/torch_loss.py of commit d8b6b613). The ring of a group of processes holds the joint
+    full-batch selection (benchmarks/torch_loss.py at commit d8b6b613). The ring of a group of processes holds the joint
     batches and is the same on every process, so any process may save it.
 
     Slots that are not yet filled have mass zero. Converting a model to half precision does not convert this memory.
@@ -64,7 +64,7 @@ class KeyMemory(nn.Module):  # type: ignore[misc]
         return self
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
-        if f"{prefix}keys" in state_dict:  # older states have no divisors: all were 1
+        if f"{prefix}keys" in state_dict:  # older states have no divisors, because all were 1
             state_dict.setdefault(f"{prefix}divisor", torch.ones_like(self.divisor))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
@@ -118,7 +118,7 @@ class CloseK(Reducer):
         ``memory_size`` examples (:class:`KeyMemory`), and the mean is divided by the expected weight. A batch is
         remembered only in training mode with gradients enabled; validation does not change the memory.
     memory_size : int
-        Number of examples to remember, over all processes of a group; at most ``data_size``. A batch larger than
+        Number of examples to remember, across all processes in a group; at most ``data_size``. A batch larger than
         ``memory_size`` is ranked on its own, with a warning.
     data_size : int, optional
         Number of examples in an epoch; required if ``k`` is a count and ``memory="global"``.
@@ -150,7 +150,7 @@ class CloseK(Reducer):
         if memory not in (None, "global"):
             raise ValueError(f"memory={memory!r} is not known; choose None or 'global'")
         if memory and isinstance(k, int) and data_size is None:
-            raise ValueError(f"with memory='global', k={k} is a count over all data; pass data_size, or a fraction k")
+            raise ValueError(f"with memory='global', k={k} refers to the full data; pass data_size or a fractional k")
         if memory and (self.dim is not None or temperature is not None):
             raise ValueError("memory='global' uses a hard selection among all examples: omit dim and temperature")
         self.data_size = data_size
@@ -211,7 +211,7 @@ class CloseK(Reducer):
         strict = plan.nonfinite == "raise"
         if self.group is None:
             require(torch.isfinite(keys).all() | (not strict), NOT_FINITE)
-        else:  # all processes must raise together
+        else:  # all processes must raise the error together
             GroupSelector(mass, group=resolve_group(self.group)).check(keys, strict, batch.mask is None)
         good = torch.isfinite(keys)
         poison = torch.ones_like(keys[:, :1]) if rows.poison is None else rows.poison.to(keys.dtype)

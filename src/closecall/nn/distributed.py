@@ -2,15 +2,15 @@
 
 The k-th key is found digit by digit. The bits of a key are arranged to sort like the original floats and divided into
 digits of 11 bits: three digits for float32 and six for float64. For each digit, every process sums the mass of its keys
-by the value of the digit, ``all_reduce`` adds up these sums (16 kB per row, regardless of the batch size), and the
+for each value of the digit, ``all_reduce`` adds up these sums (16 kB per row, regardless of the batch size), and the
 value that contains the k-th key is kept. Counts are exact, so the cut is exact too.
 
 **Gradients.** DistributedDataParallel averages the gradients of W processes. On each process, the loss has the value of
 the joint batch and W times the gradient of that process's examples, so the average of these gradients is the gradient
 of the joint batch. (If you sum gradients instead of averaging them, divide by W.)
 
-Every process must call the reducer in every step; a process with an empty batch calls it with an empty tensor. If
-``dim=`` includes dimension 0 (the batch), the processes share the rows. Otherwise each row belongs to one process, as
+Every process must call the reducer at every step; a process with an empty batch calls it with an empty tensor. If
+``dim=`` includes dimension 0 (the batch), the processes share the rows. Otherwise, each row belongs to one process, as
 in a separate selection for each image, and only the mean is shared.
 """
 
@@ -32,7 +32,7 @@ def resolve_group(group: Any) -> Any:
     """Return the default process group for ``"world"``; any other value must already be a group."""
     if not dist.is_available() or not dist.is_initialized():
         raise RuntimeError(
-            "selection over processes needs torch.distributed: call torch.distributed.init_process_group first, "
+            "selection across processes needs torch.distributed: call torch.distributed.init_process_group first, "
             "or leave group=None to select within this process"
         )
     return dist.group.WORLD if group == "world" else group
@@ -40,7 +40,7 @@ def resolve_group(group: Any) -> Any:
 
 def ordered_bits(keys: Tensor) -> Tensor:
     """Convert floats to integers that sort in the same order: float32 to int32, float64 to int64."""
-    keys = keys + 0.0  # -0.0 and 0.0 are one key
+    keys = keys + 0.0  # -0.0 and 0.0 are the same key
     dtype = torch.int32 if keys.dtype == torch.float32 else torch.int64
     bits = keys.view(dtype)
     return torch.where(bits < 0, bits ^ torch.iinfo(dtype).max, bits)
@@ -48,12 +48,12 @@ def ordered_bits(keys: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class GroupSelector(Selector):
-    """A selector for rows distributed over a group of processes; ``mass`` contains only this process's masses."""
+    """A selector for rows distributed across a group of processes; ``mass`` contains only this process's masses."""
 
     group: Any = None
 
     def check(self, losses: Tensor, strict: bool, needs_mass: bool) -> bool:
-        """Return whether any loss is infinite; a bad value raises an error on all processes, so none waits forever.
+        """Return whether any loss is infinite; a bad value raises an error on every process, so none waits forever.
 
         On accelerators, no value is read and no error is raised.
         """
@@ -81,7 +81,7 @@ class GroupSelector(Selector):
         return self.sums(torch.ones_like(rows) if self.mass is None else self.mass)
 
     def sums(self, values: Tensor) -> Tensor:
-        """Return the sums (rows, 1) of the values (rows, samples) of all processes."""
+        """Return the sums (rows, 1) of the values (rows, samples) on all processes."""
         part = super().sums(values)
         dist.all_reduce(part, group=self.group)
         return part
@@ -126,7 +126,7 @@ class GroupSelector(Selector):
 
 
 def largest(values: Tensor, group: Any) -> Tensor:
-    """Return the elementwise maximum over all processes."""
+    """Return the elementwise maximum across all processes."""
     joined = values.clone()
     dist.all_reduce(joined, op=dist.ReduceOp.MAX, group=group)
     return joined
@@ -159,5 +159,5 @@ class _Join(torch.autograd.Function):  # type: ignore[misc]
 
 
 def join(part: Tensor, group: Any) -> Tensor:
-    """Return the sum over all processes, with W times this process's gradient (see the note on gradients above)."""
+    """Return the sum across all processes, with W times this process's gradient (see "Gradients" above)."""
     return _Join.apply(part, group)

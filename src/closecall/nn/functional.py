@@ -49,7 +49,7 @@ LOG2 = math.log(2)
 
 
 def reduce(plan: Plan, batch: Batch, weigher: Any = None) -> Outcome:
-    """Reduce a batch on the fastest possible path; reducers and the functions below call this function."""
+    """Reduce a batch by the fastest possible path; reducers and the functions below call this function."""
     batch = check_batch(batch, allow_empty=plan.group is not None)
     found = None if weigher else mean_quickly(plan, batch) or reduce_quickly(plan, batch)
     return found or reduce_generally(plan, batch, weigher)
@@ -83,7 +83,7 @@ def aggregate(
     group: Any = None,
     remaining: Tensor | None = None,
 ) -> Tensor:
-    """Aggregate losses with a named aggregate; the functions below call this one with their own parameters.
+    """Reduce losses with a named aggregate; the functions below call this one with their own parameters.
 
     Parameters
     ----------
@@ -98,14 +98,14 @@ def aggregate(
         The distance of each example from the boundary, used instead of ``abs(losses - threshold)`` for losses without a
         constant T, such as cross-entropy with more than two classes (:func:`closecall.nn.losses.logit_losses`).
     mass : tensor of the losses' shape, optional
-        Sample weights: an example of mass 2 counts as two examples.
+        Sample weights: an example with mass 2 counts as two examples.
     mask : boolean tensor of the losses' shape, optional
         Which examples count. The others, such as ignored pixels or padding, may have any loss, even NaN. If no example
         counts, the value is 0.
     dim : int or tuple of int, optional
         The dimensions along which examples are ranked; each position in the other dimensions has its own selection.
         For example, ``dim=(1, 2)`` selects image by image from losses (images, height, width). The mean is taken over
-        all of them.
+        all selections.
     min_loss, min_kept : float; int, float or None
         For ``"atk"``: select the losses above ``min_loss``, but at least ``min_kept`` and at most ``k`` of them.
     temperature : float, optional

@@ -181,7 +181,7 @@ def mass_of(count: Count, total: Tensor, low: int) -> Tensor:
 
 
 def edges(plan: Plan, select: Selector, rows: RankedRows, weights: Tensor) -> Tensor:
-    """Return the last selected loss (or, for close-k, closeness) of each row (rows,), over all the row's processes."""
+    """Return the last selected loss (or, for close-k, closeness) of each row (rows,), across all its processes."""
     smallest = plan.takes_smallest
     keys = rows.closeness if plan.is_close and rows.closeness is not None else rows.losses
     if not keys.shape[1]:

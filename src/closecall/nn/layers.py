@@ -1,4 +1,4 @@
-"""The network of :mod:`closecall.network.layers` in torch, as a plain module or as many networks of one shape."""
+"""The network of :mod:`closecall.network.layers` in torch, as a plain module or as many networks of the same shape."""
 
 from __future__ import annotations
 

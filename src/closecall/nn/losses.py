@@ -2,7 +2,7 @@
 
 Every loss in the core is a function of the margin; here the margin is computed from logits. With one logit per example,
 it is ``y * z``; with a logit for each class, it is ``z_y`` minus a summary of the other logits. If the summary is their
-*maximum*, the result is the top-two margin, which is positive exactly where the prediction is right, so ``l(0)`` is the
+*maximum*, the result is the top-two margin, which is positive exactly if the prediction is right, so ``l(0)`` is the
 loss on the boundary for any number of classes. If the summary is the logarithm of the sum of their exponentials, the
 result is the margin of the softmax: cross-entropy is the logistic loss of that margin.
 """
@@ -33,7 +33,7 @@ Weighted = tuple[Tensor, Tensor, Tensor | None]
 
 
 def squeezed(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return single logits with the shape of the targets, and logits with a class dimension unchanged."""
+    """Return single logits in the shape of the targets; logits with a class dimension are returned unchanged."""
     for dim in (-1, 1) if logits.ndim == targets.ndim + 1 > 1 else ():
         if logits.shape[dim] == 1 and logits.squeeze(dim).shape == targets.shape:
             return logits.squeeze(dim)
@@ -54,9 +54,9 @@ def margins(logits: Tensor, targets: Tensor) -> Tensor:
     ----------
     logits : tensor (samples, ...) or (samples, classes, ...)
         One logit for each target, or one for each class in dimension 1, as in torch's ``cross_entropy``. A single logit
-        may have an additional dimension of size 1, which is dimension 1 or the last.
+        may have an additional dimension of size 1, as dimension 1 or as the last one.
     targets : tensor (samples, ...)
-        With one logit, the values are 0 and 1, or -1 and +1. With classes, they are integers 0..classes-1.
+        With one logit, targets are 0 and 1, or -1 and +1. With a logit for each class, they are integers 0..classes-1.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def logit_losses(
     name : str
     logits, targets : tensor
         The same as in :func:`margins`. Cross-entropy also accepts probabilities (samples, classes, ...) and binary
-        cross-entropy accepts probabilities (samples, ...); the margin is then that of the most likely class.
+        cross-entropy accepts probabilities (samples, ...); the margin is then that of the most probable class.
     weight : tensor (classes,), optional
         One factor for the losses of each class; with one logit, two factors, for negatives and positives.
     pos_weight : tensor, optional
@@ -139,7 +139,7 @@ def logit_losses(
 
 
 def weighted_losses(name: str, logits: Tensor, targets: Tensor, soft: bool, options: LossOptions) -> Weighted:
-    """Return the losses of :func:`arranged` logits, their closeness, and the terms of the divisor of a weighted mean.
+    """Return the losses of :func:`arranged` logits, their closeness, and the terms of a weighted mean's divisor.
 
     As in torch, these terms are the weights of the targets' classes, or 1 if targets are class probabilities.
     """
@@ -168,7 +168,7 @@ def weighted_losses(name: str, logits: Tensor, targets: Tensor, soft: bool, opti
 
 
 def _form(name: str, one_logit: bool, logits: Tensor, targets: Tensor) -> Form:
-    # The definition of a name for logits of this kind; deprecated names warn.
+    # The definition of a named loss for logits of this kind; a deprecated name causes a warning.
     form = FORMS[name]
     if not (form.one if one_logit else form.classes):
         shapes = "the targets' shape" if form.one else "shape (samples, classes, ...) and targets (samples, ...)"
@@ -247,7 +247,7 @@ def _signs(targets: Tensor) -> Tensor:
 def _class_targets(logits: Tensor, targets: Tensor) -> Tensor:
     if logits.ndim != targets.ndim + 1 or logits.shape[:1] + logits.shape[2:] != targets.shape:
         raise ValueError(
-            f"logits of shape {tuple(logits.shape)} do not fit targets of shape {tuple(targets.shape)}: "
+            f"logits of shape {tuple(logits.shape)} do not match targets of shape {tuple(targets.shape)}: "
             "they need the same shape (one logit for each target), or the classes in an additional dimension 1"
         )
     classes = logits.shape[1]

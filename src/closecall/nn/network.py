@@ -86,7 +86,7 @@ class Tensors(Data):
         return (scores.gather(1, chosen) - others.max(dim=1, keepdim=True).values)[:, 0]
 
     def column(self, values: Any) -> Tensor:
-        """Convert counts (rows,) to a column (rows, 1) in the dtype of counts."""
+        """Convert counts (rows,) to a column (rows, 1) in the dtype used for counts."""
         return torch.tensor(values, dtype=count_dtype(self.rows.device), device=self.rows.device)[:, None]
 
 
@@ -101,7 +101,7 @@ class TorchTrainer(KernelTrainer):
         self.penalized = torch.as_tensor(penalized).to(self.data.rows)
 
     def train(self, paths: Sequence[Path], span: range, *, watched: bool) -> list[int]:
-        """Train every block of networks through a span of steps, and return the last step of each network."""
+        """Train every block of networks for a range of steps, and return the last step of each network."""
         inputs = self.data.rows
         room = CPU_BLOCK if inputs.device.type == "cpu" else LARGE_BLOCK
         size = max(1, room // ((2 * self.shape.hidden + self.shape.outputs) * inputs.shape[1]))
@@ -118,7 +118,7 @@ class TorchTrainer(KernelTrainer):
         return np.asarray(self.state[0].cpu())
 
     def _descend(self, state: Sequence[Tensor], paths: Sequence[Path], span: range, watch: Watch | None) -> int:
-        """Train rows that share a loss and an aggregate through a span of steps in place; return the last step."""
+        """Train rows that share a loss and an aggregate in place for a range of steps; return the last step."""
         data, settings = self.data, self.settings
         loss, aggregate = get_loss(paths[0].loss), get_aggregate(paths[0].aggregate)
         alphas = data.rows.new_tensor([[path.alpha] for path in paths]) * self.penalized
@@ -145,7 +145,7 @@ class TorchTrainer(KernelTrainer):
 
 
 class Watch:
-    """Early stopping; it keeps the parameters of each network that perform best on the validation data."""
+    """Early stopping, which keeps each network's parameters that perform best on the validation data."""
 
     def __init__(self, trainer: TorchTrainer, rows: int) -> None:
         self.data, self.shape, self.patience = trainer.held, trainer.shape, trainer.patience

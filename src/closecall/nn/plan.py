@@ -89,19 +89,19 @@ def _check(
     resolve_count(min_kept, math.inf, name="min_kept", low=0)
     largest = name in AGGREGATES and AGGREGATES[name].convex and "k" in AGGREGATES[name].takes
     if min_loss is not None and not (largest and math.isfinite(min_loss)):
-        raise ValueError(f"min_loss={min_loss!r} must be a number, and applies only to the k largest losses (atk)")
+        raise ValueError(f"min_loss={min_loss!r} must be a number and applies only to the k largest losses (atk)")
     if temperature is not None and name not in SOFT:
-        raise ValueError(f"{name!r} has no smooth form; temperature applies to atk, close, ranked_range and trimmed")
+        raise ValueError(f"{name!r} has no smooth form; only atk, close, ranked_range and trimmed take a temperature")
     if temperature is not None and not 0 < temperature < math.inf:
         raise ValueError(f"temperature={temperature!r} must be a positive number")
 
 
-_check_once = lru_cache(maxsize=256)(_check)  # saves a few microseconds in each step
+_check_once = lru_cache(maxsize=256)(_check)  # saves a few microseconds per step
 
 
-@lru_cache(maxsize=256, typed=True)  # saves a few microseconds in each step
+@lru_cache(maxsize=256, typed=True)  # saves a few microseconds per step
 def limited(count: Count, total: float, low: int) -> float:
-    """Convert a count to a mass of at most the total: a batch smaller than k is used in full."""
+    """Convert a count to a mass no larger than the total: a batch smaller than k is used in full."""
     if count is None or isinstance(count, float):
         return resolve_count(count, total, low=low)
     return min(resolve_count(count, math.inf, low=low), float(total))

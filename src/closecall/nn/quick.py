@@ -64,7 +64,7 @@ TAKE: dict[str, Callable[[Row], Taken]] = {
 
 
 def reduce_quickly(plan: Plan, batch: Batch) -> Outcome | None:
-    """Reduce a batch if values can be read without waiting, and if this is the faster path; otherwise return None."""
+    """Reduce a batch if values can be read without waiting and this path is faster; otherwise return None."""
     found = _choose(plan, batch)
     if found is None:
         return None
@@ -110,7 +110,7 @@ def _choose(plan: Plan, batch: Batch) -> tuple[Array, float, Any, Tensor] | None
     if plan.group is not None or plan.temperature is not None or not losses.is_cpu or torch.compiler.is_compiling():
         return None
     layout = layout_of(losses.shape, plan.dim)
-    if plan.name not in TAKE or (layout.rows > 16 and layout.samples < 1024):  # many short rows: faster all at once
+    if plan.name not in TAKE or (layout.rows > 16 and layout.samples < 1024):  # many short rows are faster together
         return None
     try:
         arrays: list[Any] = [None if each is None else each.detach().numpy() for each in batch]

@@ -169,14 +169,14 @@ class Tilted(Reducer):
 class Spectrum(Reducer):
     """A member of a family of aggregates (:mod:`closecall.families`), or any core aggregate without counts.
 
-    The weights are computed by NumPy: tensors on an accelerator are copied to the CPU and back, which requires waiting
+    The weights are computed in NumPy: tensors on an accelerator are copied to the CPU and back, which requires waiting
     for the device. Tracing raises an error. For a group of processes, the joint batch is gathered.
 
     Parameters
     ----------
     name : str
         A name such as ``"human(0.4,0.3)"`` or ``"superquantile(0.9,0.1)"``, or the name of an aggregate that was made
-        by :func:`closecall.aggregates.spectrum` and added to ``AGGREGATES``.
+        with :func:`closecall.aggregates.spectrum` and added to ``AGGREGATES``.
 
     Examples
     --------
@@ -216,7 +216,7 @@ class Spectrum(Reducer):
         kind = {"dtype": rows.losses.dtype, "device": rows.losses.device}
         if aggregate.excess is None:
             return Chosen(torch.tensor(own, **kind))
-        # Each process adds a part of the excess in proportion to its weights; the parts sum to the whole.
+        # Each process adds a share of the excess in proportion to its weights; the shares sum to the whole.
         part = own.sum(axis=1) / np.maximum(weights.sum(axis=1), np.finfo(float).tiny)
         return Chosen(torch.tensor(own, **kind), torch.tensor(excess * part, **kind)[:, None])
 

@@ -1,6 +1,6 @@
 """Schedules that change the counts k and m over a run, like torch's learning-rate schedulers.
 
-A schedule determines what fraction *remains* of the way from a count's initial value to its final value. The reducer
+A schedule determines what fraction of the way from a count's initial value to its final value *remains*. The reducer
 stores this fraction as a tensor, so a compiled step need not be recompiled when the count changes. The reducer also
 stores the position in its ``state_dict``, so a checkpoint of the model is enough to resume a run.
 """
@@ -58,12 +58,12 @@ class CountSchedule:
     warmup, until : float
         The fractions of the run at which the count begins to change and at which it reaches its final value.
     milestones : sequence of float, optional
-        With ``shape="steps"``: the points of the run, as fractions, at which the count changes in equal steps.
+        With ``shape="steps"``: the points in the run, as fractions, at which the count changes in equal steps.
 
     Examples
     --------
     >>> from closecall.nn import Trimmed
-    >>> # A forget rate that rises in the first half of ten epochs.
+    >>> # A forget rate that rises during the first half of ten epochs.
     >>> schedule = CountSchedule(Trimmed(m=0.2), total_steps=10, count="m", until=0.5)
     >>> schedule.step()
     >>> round(schedule.count_at(100), 6)
@@ -116,7 +116,7 @@ class CountSchedule:
         self.reducer.remaining[row].copy_(torch.tensor([over, under]))
 
     def remaining(self) -> tuple[int, int]:
-        """Return the fraction that remains in the next step, as a numerator and a denominator."""
+        """Return the fraction that remains at the next step, as a numerator and a denominator."""
         done = min(self.last_step + 1, self.total_steps) / self.total_steps
         if self.shape == "steps":
             return sum(done <= each for each in self.milestones), max(len(self.milestones), 1)
@@ -129,7 +129,7 @@ class CountSchedule:
         return round(2**30 * min(max(left, 0.0), 1.0)), 2**30
 
     def count_at(self, total: float) -> float:
-        """Return the count of the next step in a batch of ``total`` examples (or total sample weight)."""
+        """Return the count at the next step for a batch of ``total`` examples (or total sample weight)."""
         return float(self.reducer.counts(total)[0 if self.count == "k" else 1])
 
     def state_dict(self) -> dict[str, int]:
@@ -163,10 +163,10 @@ class KDecay(CountSchedule):
         super().__init__(reducer, total_steps, warmup=1 / 3, until=2 / 3)
 
     def remaining(self) -> tuple[int, int]:
-        """Return the exact fraction that remains of the way from n to k*; in Algorithm 1, (2E - 3i) / E at step i."""
+        """Return the exact fraction of the way from n to k* that remains; in Algorithm 1, (2E - 3i) / E at step i."""
         over = 2 * self.total_steps - 3 * (self.last_step + 1)
         return min(max(over, 0), self.total_steps), self.total_steps
 
     def k_at(self, total: float) -> float:
-        """Return the k of the next step in a batch of ``total`` examples (or total sample weight)."""
+        """Return the k at the next step for a batch of ``total`` examples (or total sample weight)."""
         return self.count_at(total)

@@ -3,8 +3,8 @@
 A selection is a *cut*: the k-th smallest key, the mass below it and the mass tied with it. The cut is a single
 operator, so on the CPU it uses NumPy's partition and checks for NaN even under ``torch.compile`` and ``vmap``.
 ``np.partition`` is many times faster than torch's sort, topk and kthvalue. At the usual batch sizes, the number of
-calls dominates the cost, and a NumPy call is cheaper than a torch call. Over several processes, only the cut is found
-differently. On an accelerator, the code never reads the values of a tensor, so nothing waits for the device.
+calls dominates the cost, and a NumPy call is cheaper than a torch call. Across several processes, only the cut is
+found differently. On an accelerator, the code never reads the values of a tensor, so nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def count_dtype(device: torch.device) -> torch.dtype:
 
 
 def _cut(keys: Tensor, mass: Tensor | None, wanted: Tensor, refuse: str) -> tuple[Tensor, Tensor, Tensor]:
-    # Keys and masses have shape (rows, samples), and wanted has shape (rows, 1). On the CPU this function sees actual
+    # Keys and masses have shape (rows, samples), and wanted has shape (rows, 1). On the CPU, this function sees actual
     # values even under torch.compile and vmap, so it checks them.
     if keys.device.type != "cpu":
         return cut_sorted(keys, mass, wanted)
@@ -79,7 +79,7 @@ torch.library.register_vmap("closecall::cut", _vmap_cut, lib=_LIBRARY)
 
 
 def require(valid: Tensor, message: str) -> None:
-    """Raise ``ValueError(message)`` unless ``valid``; on accelerators and in traced code nothing is checked."""
+    """Raise ``ValueError(message)`` unless ``valid``; on accelerators and in traced code, nothing is checked."""
     if valid.device.type != "cpu" or torch.compiler.is_compiling():
         return
     try:
@@ -118,7 +118,7 @@ def cut_sorted(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Tenso
 
 
 class Taken(NamedTuple):
-    """The selection of the smallest keys of one row."""
+    """The selection of the smallest keys in one row."""
 
     weights: Array  # (samples,), in the dtype of the keys
     mass: float  # the sum of the weights
@@ -170,7 +170,7 @@ def cut_rows(keys: Array, mass: Array | None, wanted: Array) -> tuple[Array, Arr
 def _edges(keys: Array, wanted: Array) -> Array:
     place = np.clip(np.ceil(wanted[:, 0]) - 1, 0, keys.shape[1] - 1).astype(np.intp)
     edge = np.empty((len(keys), 1), dtype=keys.dtype)
-    for where in set(place.tolist()):  # the rows of a grid have few distinct k
+    for where in set(place.tolist()):  # the rows of a grid have few distinct values of k
         chosen = place == where
         some = keys if chosen.all() else keys[chosen]
         edge[chosen, 0] = np.partition(some, where, axis=1)[:, where]
@@ -188,7 +188,7 @@ def _weighted_edges(keys: Array, mass: Array, wanted: Array) -> Array:
 
 @dataclass(frozen=True)
 class Selector:
-    """A selector of the smallest keys of each row, with masses (rows, samples); None means that each mass is 1.
+    """A selector of the smallest keys in each row, with masses (rows, samples); None means that each mass is 1.
 
     ``refuse`` states which keys raise an error: ``"nonfinite"``, ``"nan"`` or none (``""``). No NaN is ever selected.
     """
@@ -204,7 +204,7 @@ class Selector:
         return self.sums(self.mass)
 
     def sums(self, values: Tensor) -> Tensor:
-        """Return the sums (rows, 1) of values (rows, samples), in the dtype of counts."""
+        """Return the sums (rows, 1) of values (rows, samples), in the dtype used for counts."""
         return values.sum(dim=1, keepdim=True, dtype=count_dtype(values.device))
 
     def highest(self, values: Tensor) -> Tensor:
@@ -228,7 +228,7 @@ class Selector:
 
 
 def weigh(keys: Tensor, mass: Tensor | None, cut: Cut, wanted: Tensor) -> Tensor:
-    """Return weights (rows, samples): all mass below the cut, the remainder shared among ties, nothing above."""
+    """Return weights (rows, samples): all mass below the cut, the remainder shared among ties, and nothing above."""
     tied = torch.where(cut.tied > 0, cut.tied, torch.ones_like(cut.tied))
     share = ((wanted - cut.inside) / tied).clamp(0, 1).to(keys.dtype)
     weights = torch.where(keys < cut.edge, 1.0, torch.where(keys == cut.edge, share, 0.0)).to(keys.dtype)

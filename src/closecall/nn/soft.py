@@ -4,7 +4,7 @@ The sum of the k largest losses is the maximum of ``w . l`` over weights that li
 Adding the entropy of the weights, times the temperature, makes the maximum a smooth convex function of the losses. Its
 gradient is the vector of weights
 
-    w_i = mass_i * sigmoid((l_i - nu) / temperature),    with nu such that they sum to k,
+    w_i = mass_i * sigmoid((l_i - nu) / temperature),    with nu such that the weights sum to k,
 
 and its value exceeds ``w . l`` by the entropy term, so value and gradient are consistent. As the temperature falls, the
 value tends to that of the hard aggregate; the difference is at most ``n * log(2) * temperature``. Ranges and trimmed
@@ -40,7 +40,7 @@ class Chosen(NamedTuple):
 
 
 def soft_take(select: Selector, scores: Tensor, wanted: Tensor, temperature: float) -> tuple[Tensor, Tensor, Value]:
-    """Return soft weights of the largest scores (rows, samples) that sum to ``wanted`` (rows, 1), as in Chosen."""
+    """Return soft weights (rows, samples) of the largest scores that sum to ``wanted`` (rows, 1), as in Chosen."""
     mass = torch.ones_like(scores) if select.mass is None else select.mass
     exact, mass = scores.to(wanted.dtype), mass.to(wanted.dtype)
     span = 40 * temperature  # beyond the ends: a sigmoid of -40 selects less than one in exp(40) examples
@@ -114,7 +114,7 @@ def tilt(select: Selector, losses: Tensor, t: float) -> Chosen:
     weights = total * raw / some
     ones = torch.where(total > 0, total, 1.0)
     value = total * (peak + torch.log(some / ones)) / t
-    # Each process adds a part of the difference in proportion to its weights; the parts sum to the value.
+    # Each process adds a share of the difference in proportion to its weights; the shares sum to the value.
     here = (raw / some).sum(dim=1, keepdim=True)
     return Chosen(weights.to(losses.dtype), value * here - (weights * exact).sum(dim=1, keepdim=True), smooth)
 
@@ -128,7 +128,7 @@ def _tilted_value(losses: Tensor, mass: Tensor, total: Tensor, t: float) -> Tens
 
 
 def weighted(losses: Tensor, weights: Tensor) -> Tensor:
-    """Return weighted losses; a loss of weight zero contributes nothing even if it is infinite."""
+    """Return weighted losses; a loss with weight zero contributes nothing, even if it is infinite."""
     return torch.where(weights != 0, losses, torch.zeros_like(losses)) * weights
 
 
@@ -154,7 +154,7 @@ class _Refused(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         raise RuntimeError(
-            "superquantiles, and smooth selections over a group of processes, have no second derivatives; Tilted and "
+            "superquantiles, and smooth selections across a group of processes, have no second derivatives; Tilted and "
             "temperature= support them within one process"
         )
 

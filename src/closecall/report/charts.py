@@ -1,4 +1,4 @@
-"""Charts of a comparison, and parts for all charts (colours, plain data, tooltips, pictures); all work offline."""
+"""Charts for a comparison, and parts shared by all charts (colours, data, tooltips, pictures); all work offline."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def tips(**formats: str) -> list[Any]:
     ]
 
 
-#: Address space, in bytes, below which vl-convert ends the whole process; it reserves much memory but uses little of
-#: it.
+#: Address space, in bytes, below which vl-convert ends the whole process; it reserves a lot of memory but uses little
+#: of it.
 ADDRESS_SPACE = 1 << 38
 
 
@@ -123,7 +123,7 @@ def gains(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
 def _intervals(
     shown: Sequence[Row], splits: Sequence[Row], points: dict[str, str], title: str, step: int, legend: Any, **more: str
 ) -> Any:
-    """Draw a dot for each split and a tick on a pale interval for each summary; ``points`` lists the y-axis first."""
+    """Draw a dot per split, and a tick on a pale interval per summary; the first of ``points`` is the y-axis."""
     name, *_, field = points
     order = list(dict.fromkeys(record[name] for record in shown))
     y, x = alt.Y(f"{name}:N", sort=order, title=None, axis=alt.Axis(labelLimit=230)), _across(field, title)

@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 def write_csv(file: TextIO, rows: Iterable[Sequence[Any]]) -> None:
-    """Write rows as CSV: numbers are unrounded, None and NaN are empty, and text is safe in a spreadsheet."""
+    """Write rows as CSV: numbers are unrounded, None and NaN become empty cells, and text is safe in a spreadsheet."""
     csv.writer(file, lineterminator="\n").writerows(map(_csv_value, row) for row in rows)
 
 

@@ -1,4 +1,4 @@
-"""Shared parts of pages: templates, style, scripts and charts; everything works offline, and all text is escaped."""
+"""Parts shared by all pages (templates, style, scripts, charts); everything works offline, and all text is escaped."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def place(identity: str, caption: str, chart: Any, picture: str | None = None) -
 def render(
     template: str, *, charts: Sequence[Chart], scripts: Sequence[str] = (), package: str = __package__, **content: Any
 ) -> str:
-    """Render a template of ``templates/`` as a page without external references.
+    """Render a template from ``templates/`` as a page without external references.
 
-    The drawing code is left out if there are no charts; ``scripts`` are file names of further scripts. The templates of
-    ``package`` take precedence. Text in ``content`` is escaped, including control characters.
+    The drawing code is left out if there are no charts; ``scripts`` are the file names of additional scripts. The
+    templates of ``package`` take precedence. Text in ``content`` is escaped, including control characters.
     """
     script, bundle = "".join(read(name, package) for name in scripts), _bundle() if charts else ""
     page = templates(package).get_template(template)
@@ -66,7 +66,7 @@ def _bundle() -> str:
 
 
 def templates(package: str = __package__) -> jinja2.Environment:
-    """Return the Jinja environment of ``templates/``; all values are escaped, including control characters."""
+    """Return the Jinja environment for ``templates/``; all values are escaped, including control characters."""
     return jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -77,7 +77,7 @@ def templates(package: str = __package__) -> jinja2.Environment:
 
 
 def read(name: str, package: str = __package__) -> str:
-    """Return a file of ``templates/``, from the given package or, failing that, from this one."""
+    """Return a file from ``templates/`` in the given package or, failing that, in this one."""
     places = [resources.files(each).joinpath("templates", name) for each in (package, __package__)]
     return next(filter(lambda place: place.is_file(), places), places[-1]).read_text(encoding="utf-8")
 

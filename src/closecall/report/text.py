@@ -79,7 +79,7 @@ def no_formula(text: str) -> str:
 
 
 def cell(value: object) -> str:
-    r"""Return a value for a CSV file: unprintable characters are escaped, and no text is a formula.
+    r"""Return a value for a CSV file: unprintable characters are escaped, and no text can become a formula.
 
     Examples
     --------

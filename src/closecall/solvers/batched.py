@@ -90,8 +90,8 @@ def solve(
         The largest gap at which a problem counts as converged. A problem leaves the batch when a step changes its
         margins by less than this fraction of their size; with 0, all steps are taken.
     settle : int
-        The maximum number of further steps for averages that end without a certificate. If it is positive, other
-        aggregates without a certificate are continued by :mod:`closecall.solvers.engine`.
+        The maximum number of further steps for averages that end without a certificate. If it is positive,
+        :mod:`closecall.solvers.engine` continues problems with other aggregates that end without one.
     init : {"least_squares", "zeros"} or (coef, intercept)
         The start: the minimum-norm least-squares solution for y, zeros, or given parameters, either one set for all
         problems or one for each problem.
@@ -103,15 +103,15 @@ def solve(
     fold_of : array (problems,) of int, optional
         The fold on which each problem is trained; required if there is more than one fold.
     dtype : float32 or float64, optional
-        The type used for the steps. By default, it is the type of X if that is float32 or float64, otherwise float64.
-        Results are always float64.
+        The type used for the steps. By default, it is the type of X if that is float32 or float64, and otherwise
+        float64. Results are always float64.
     memory_limit : int
         The maximum memory for the blocks of margins, in bytes.
     threads : int
         The number of threads among which the problems are divided, each with one BLAS thread. With 1, BLAS uses its own
         setting, except that small products use one thread.
     callback : callable, optional
-        A function that is called with a :class:`Progress` from time to time.
+        A function that is called from time to time with a :class:`Progress` object.
 
     Returns
     -------
@@ -167,7 +167,7 @@ def _lowest(
     setting: Judged, masses: Array, problems: list[Problem], fold_of: Array, rows: Array, coef: Array, intercept: Array,
     objective: Array,
 ) -> None:  # fmt: skip
-    """Replace solutions in place by the average's solution or by zero if the objective is lower there."""
+    """Replace solutions in place with the average's solution or with zero if the objective is lower there."""
     for row in rows:
         problem, fold = problems[row], fold_of[[row]]
         if get_aggregate(problem.aggregate).close:  # its value is also low where outliers are misclassified
@@ -184,7 +184,7 @@ def _lowest(
 
 
 def check_problems(problems: Sequence[Problem], tol: float, **counts: int) -> list[Problem]:
-    """Return the problems as a list after checking options; ``counts`` must be whole and positive."""
+    """Return the problems as a list after checking options; ``counts`` must be positive whole numbers."""
     problems = list(problems)
     wrong = [problem for problem in problems if not isinstance(problem, Problem)]
     if not problems or wrong:
@@ -218,7 +218,7 @@ def check_folds(folds: Any, fold_of: Any, weight: Array, y: Array, problems: int
 
 
 def check_dtype(dtype: Any, X: Any, masses: Array) -> Any:
-    """Return the type of the steps: the requested type or that of X, but float64 if float32 would overflow.
+    """Return the type used for the steps: the requested type or that of X, but float64 if float32 would overflow.
 
     Numbers that may overflow in float64 when squared raise an error.
     """

@@ -107,7 +107,7 @@ class ManyRows:
         return np.flatnonzero(inside & (self.mass > 0) if self.massless else inside)
 
     def near(self, c: Array, low: float, high: float) -> Array:
-        """Return the indices of the rows with losses at c that may be between two levels."""
+        """Return the indices of the rows whose losses at c may lie between two levels."""
         bounds = margin_at(self.loss, high) - ROUNDED, margin_at(self.loss, low) + ROUNDED
         return self.between(self.margins(c), *bounds)
 
@@ -119,7 +119,7 @@ class ManyRows:
             yield Margins(self.standard.signed(X, self.signs[rows]).T, self.name, self.mass[rows])
 
     def hold(self, room: Array | None = None) -> None:
-        """Standardise the rows for many passes as ``-y * z`` (samples, coordinates), in ``room`` if they fit."""
+        """Store the standardised rows ``-y * z`` (samples, coordinates) for many passes, in ``room`` if they fit."""
         if room is None or len(room) < len(self.X):  # fresh memory costs more than filling it
             room = np.empty((len(self.X) * 9 // 8, self.standard.size))
         self.held = room[: len(self.X)]
@@ -144,7 +144,7 @@ class ManyRows:
         return reduce(add, map(sums, self.blocks(self.near(c, *_levels(window, width)))))
 
     def flow(self, c: Array, ramp: Ramp, touch: Array | None) -> FlowSums:
-        """Return sums of the losses at c, weighted by a ramp; the tangents touch at ``touch``, by default at c."""
+        """Return sums of the losses at c, weighted by a ramp; the tangents touch at ``touch`` (by default, at c)."""
         parts: Any
         if self.held is not None:
             parts = ((self.held[some], self.mass[some]) for some in in_cache(*self.held.shape))

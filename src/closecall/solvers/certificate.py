@@ -1,6 +1,6 @@
 """Certificates: bounds on how far an objective is above its minimum.
 
-A convex loss lies above each of its tangents, ``l(m) >= l(q) + l'(q) * (m - q)``. With weights s >= 0 the objective is
+A convex loss lies above each of its tangents, ``l(m) >= l(q) + l'(q) * (m - q)``. With weights s >= 0, the objective is
 therefore at least ``sum s * (l(q) - l'(q) * q) - ||v||^2 / (2 alpha)`` with ``v = sum s * l'(q) * y * x``, whatever the
 parameters, provided that ``sum s * l'(q) * y`` is zero if the intercept is free. This is the value of the Fenchel dual
 at one point. Losses are not negative, so the weights of the heavier class may be reduced until this sum is zero. The
@@ -68,7 +68,7 @@ def judge(
     """Return the objective, the misclassified mass and the gap of each problem (problems,).
 
     The masses have shape (folds, samples), coef has shape (problems, features), and all other arrays have shape
-    (problems,). Gaps above ``tol`` are refined. ``bounds`` are known lower bounds on the minima, and ``proven`` are
+    (problems,). Gaps above ``tol`` are refined. ``bounds`` contains known lower bounds on the minima, and ``proven``
     known gaps (infinite if unknown).
     """
     found = np.empty((3, len(problems)))
@@ -132,7 +132,7 @@ def counts(problem: Problem, total: float) -> tuple[float, float]:
 
 
 def lower_bounds(setting: Judged, loss: Loss, weights: Array, points: Array, slopes: Array, alpha: Array) -> Array:
-    """Return lower bounds (problems,) of at least 0 from tangents with ``slopes`` at ``points`` (problems, samples).
+    """Return lower bounds (problems,), at least 0, from tangents with ``slopes`` at ``points`` (problems, samples).
 
     A bound is ``sum heights - ||sum pull * y * x||^2 / (2 alpha)`` with a balanced pull. The heights and the pull are
     the values of the tangents at margin 0 and their negated slopes, both multiplied by the weights.
@@ -154,7 +154,7 @@ def lower_bounds(setting: Judged, loss: Loss, weights: Array, points: Array, slo
 def balance(signed: Array) -> Array:
     """Return factors in [0, 1] that reduce the positive or the negative numbers of each row so that it sums to zero.
 
-    Otherwise a free intercept could lower the bound without limit.
+    If the sum were not zero, a free intercept could lower the bound without limit.
     """
     ahead = np.maximum(signed, 0).sum(axis=1)
     behind = ahead - signed.sum(axis=1)
@@ -191,7 +191,7 @@ def _at_best_intercept(setting: Judged, loss: Loss, weights: Array, margins: Arr
 
 
 def _at_kinks(setting: Judged, loss: Loss, weights: Array, margins: Array, tol: float) -> Tangents | None:
-    """Move points that are less than a width below a kink to the kink, with slopes between those on its two sides."""
+    """Move points less than one width below a kink to the kink itself, with slopes between those on its two sides."""
     if not loss.kinks:
         return None
     slopes, points = loss.slope(margins), margins.copy()

@@ -25,7 +25,7 @@ _POINTER, _WHOLE = ctypes.c_void_p, ctypes.c_int64
 
 
 def load(name: str, **functions: tuple[Any, list[Any]]) -> Any:
-    """Load a library from this folder, and set the types of its functions, each given as the result and the arguments.
+    """Load a library from this folder, and set the result type and the argument types of its functions.
 
     Return None if the library was not compiled, or was compiled from older sources.
     """
@@ -43,7 +43,7 @@ LIBRARY = load("_pull.so", pull_f32=_PULL, pull_f64=_PULL)
 
 
 def serves(design: Design, codes: Array, m: Array, masses: list[Mass]) -> Array:
-    """Return which rows (rows,) with these codes the compiled kernel supports, given the masses of the folds."""
+    """Return which of the rows with these codes (rows,) the compiled kernel supports, given the masses of the folds."""
     if LIBRARY is None or not isinstance(design.signed, np.ndarray):
         return np.zeros(len(m), dtype=bool)
     plain = np.array([mass.unit for mass in masses])[codes[2]]  # `top` with general masses has a rule of its own
@@ -76,11 +76,11 @@ class Puller:
 
 
 class BoundPull:
-    """A function for repeated gradients of the same rows, which prepares the arguments of the C function once.
+    """Repeated gradients of the same rows, for which the arguments of the C function are prepared only once.
 
     ``codes`` (3, rows) come from :func:`codes`. Hints (rows, 3) are the last position of each row's k-th key, its
-    drift, and the width of the search around it, which is negative if unknown. They must be contiguous, and every call
-    updates them.
+    drift, and the width of the search around it, which is negative if unknown. The hints must be contiguous, and every
+    call updates them.
     """
 
     def __init__(self, puller: Puller, codes: Array, hints: Array) -> None:
@@ -100,8 +100,8 @@ class BoundPull:
         """Turn the negated margins in ``values`` (rows, samples) into pulls, the weighted negated slopes, in place.
 
         The masses k (rows,) are positive and do not exceed those of the folds. If few examples of a row have a pull and
-        the rows of the design are contiguous, C sums the gradient of this row. The pulls of all other rows move to the
-        front of the values. Return the number of these rows, whose indices are in ``left``.
+        the rows of the design are contiguous, the C code sums the gradient of this row. The pulls of all other rows
+        move to the front of the values. Return the number of these rows, whose indices are in ``left``.
         """
         self.k[:] = k
         return int(self.function(*self.arguments))

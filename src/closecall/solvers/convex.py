@@ -1,4 +1,4 @@
-"""Minimise averages by second-order steps where these are cheap, and otherwise by a batched L-BFGS.
+"""Minimise averages with second-order steps where these are cheap, and otherwise with a batched L-BFGS.
 
 Neither method ever increases the objective. L-BFGS advances all problems together, with one pass over the data for each
 trial point. Every problem is a row with its own line search, memory and stopping test. The coordinates are scaled by
@@ -37,7 +37,7 @@ WIDTH = 0.1
 
 
 def minimize(design: Design, rows: Rows, masses: list[Mass], start: Array, limits: Limits) -> Found:
-    """Solve the average-loss problems in ``rows`` from ``start`` (rows, coordinates), given the masses of the folds.
+    """Solve the average-loss problems in ``rows``, given starts (rows, coordinates) and the masses of the folds.
 
     Return the coordinates, the passes used, the snapshots and lower bounds on the minima (0 if unknown) of all rows.
     """
@@ -66,7 +66,7 @@ def _smooth(loss: str) -> bool:
 
 
 def _groups(design: Design, rows: Rows, cheap: list[str]) -> list[tuple[str, Array]]:
-    """Return groups of rows to solve together: one loss and one fold, or several folds if call overhead dominates."""
+    """Return groups of rows to solve together, with one loss and one fold (all folds if call overhead dominates)."""
     groups = []
     for loss in np.unique(rows.loss).tolist():
         same = np.flatnonzero(rows.loss == loss)
@@ -78,7 +78,7 @@ def _groups(design: Design, rows: Rows, cheap: list[str]) -> list[tuple[str, Arr
 
 
 def _pilot(design: Design, rows: Rows, masses: list[Mass], start: Array, limits: Limits, smooth: list[str]) -> Array:
-    """Return starts from the solution for the middle alpha if at least eight rows of a fold have the same start.
+    """Return the solution for the middle alpha as the start if at least eight rows of a fold have the same start.
 
     The rows then reach the same optimum in two or three steps instead of five. Each fold is treated separately, so that
     no problem starts from a model that was trained on its test rows.
@@ -97,19 +97,19 @@ def _pilot(design: Design, rows: Rows, masses: list[Mass], start: Array, limits:
 
 
 def second_order(design: Design, loss: str, masses: list[Mass], alpha: Array, start: Array, limits: Limits) -> Found:
-    """Solve average-loss problems with the same loss but different masses by Newton or interior-point steps."""
+    """Use Newton or interior-point steps to solve average-loss problems with the same loss but different masses."""
     rows = design.signed if _smooth(loss) else design.signed.astype(np.float64)
     mass = masses[0].values
     if any(other is not masses[0] for other in masses):  # several folds
         mass = np.stack([each.values for each in masses])
-    elif design.signed.size <= LARGEST_DESIGN and not (mass > 0).all():  # above, copies cost more than masses of 0
+    elif design.signed.size <= LARGEST_DESIGN and not (mass > 0).all():  # otherwise, copies cost more than masses of 0
         rows, mass = rows[mass > 0], mass[mass > 0]
     penalty = alpha[:, None] * design.penalized
     return SECOND_ORDER[loss](rows, mass.astype(np.float64), penalty, start, limits)
 
 
 def quasi_newton(design: Design, loss: str, masses: list[Mass], alpha: Array, start: Array, limits: Limits) -> Found:
-    """Solve average-loss problems with the same loss and fold by L-BFGS."""
+    """Use L-BFGS to solve average-loss problems with the same loss and fold."""
     book, state = Book(start, limits), _State(design, loss, masses[0], alpha, start, limits)
     for number in range(2, limits.passes + 1):  # the first pass evaluated the start
         done = state.advance()
@@ -123,7 +123,7 @@ def quasi_newton(design: Design, loss: str, masses: list[Mass], alpha: Array, st
 
 
 def _rounded_hinge(negative: Array, shares: Array, width: Array) -> tuple[Array, Array, Array, Array]:
-    """Return rounded losses, their negated slopes, plain losses and the slack at the kink, all (rows, samples)."""
+    """Return rounded losses, negated slopes, plain losses and the slack at the kink, all with shape (rows, samples)."""
     width = width[:, None].astype(negative.dtype)
     short = 1 + negative
     moved = short + width * shares
@@ -133,7 +133,7 @@ def _rounded_hinge(negative: Array, shares: Array, width: Array) -> tuple[Array,
 
 
 class _State:
-    """The active rows of an L-BFGS run, along the first axis of every array (the second axis for names in ``PAST``)."""
+    """The active rows of an L-BFGS run, along the first axis of each array (or the second, for names in ``PAST``)."""
 
     PAST = ("steps", "changes", "inverse")  # (10, rows, ...): the memory
 
@@ -156,7 +156,7 @@ class _State:
         #: is not due to the gradient.
         self.value, self.gradient, self.objective, self.slack = self.evaluate(start)
         self.best, self.lowest, self.bound = start.copy(), self.objective.copy(), np.zeros(rows)
-        #: The gap at the last update of the multipliers, and the number of updates since that did not narrow it.
+        #: The gap at the last update of the multipliers, and the number of updates since then that did not narrow it.
         self.gap, self.idle, self.calm = np.full(rows, np.inf), np.zeros(rows, dtype=int), np.zeros(rows, dtype=int)
         self.direction, self.slope, self.trial = np.zeros_like(start), np.zeros(rows), np.full(rows, 1 / design.raised)
         self.steps, self.changes = np.zeros((2, 10, *start.shape))
@@ -173,7 +173,7 @@ class _State:
         return (slice(begin, begin + self.limits.block_rows) for begin in range(0, rows, self.limits.block_rows))
 
     def evaluate(self, C: Array, rows: Array | slice = slice(None)) -> tuple[Array, Array, Array, Array]:
-        """Return the minimised function at C for these rows, its gradient, the objective and the slack."""
+        """Return the minimised function's value and gradient at C for these rows, the objective and the slack."""
         shares, width, alpha = self.shares[rows], self.width[rows], self.alpha[rows]
         sums, gradient = np.zeros((3, len(C))), np.empty_like(C)
         weights = 1 if self.mass.factors is None else self.mass.factors
@@ -225,7 +225,7 @@ class _State:
         """Update the multipliers of rows that are solved well enough, and return which rows are done.
 
         A gap is the sum of the slack, the squared gradient divided by twice the penalty, and the correction for a free
-        intercept. If the gradient's term is small compared with the slack, the multipliers need an update. With factors
+        intercept. If the gradient term is small compared with the slack, the multipliers need an update. With factors
         from 0.1 to 2 instead of 0.5, the number of passes on 36 sparse sets varies by a third.
         """
         penalty, steep = self.alpha[:, None] * self.design.penalized, np.abs(self.gradient)
@@ -247,7 +247,7 @@ class _State:
         return (gap <= enough) | (self.idle >= 10)
 
     def turn(self, rows: Array) -> None:
-        """Set new directions for ``rows`` by the two-loop recursion (Nocedal 1980), using each row's own memory."""
+        """Set new directions for ``rows`` with the two-loop recursion (Nocedal 1980), using each row's own memory."""
         scaled, newest, size = self.gradient / self.scale, self.newest, len(self.inverse)
         vector, coefficients = scaled.copy(), []
         order = [slot for age in range(size) if self.inverse[slot := (newest - age) % size].any()]

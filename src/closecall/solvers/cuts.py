@@ -27,7 +27,7 @@ CLOSE, ABOVE, ALL = range(3)
 
 @dataclass(frozen=True)
 class LossWindow:
-    """A window of losses between two edges with ramps; ``spread`` is the change of their width per unit of the cut."""
+    """A window of losses between two edges with ramps; ``spread`` is the change in their width per unit of the cut."""
 
     low: float = -np.inf
     high: float = np.inf
@@ -69,7 +69,7 @@ class Rounded:
         return losses
 
     def pulls(self, margins: Array, width: float) -> tuple[Array, Array]:
-        """Return the negated slopes and the points of tangency, which are nearby kinks or otherwise the margins."""
+        """Return the negated slopes and the points of tangency, which are nearby kinks or else the margins."""
         pulls, points = -self.loss.slope(margins), margins.copy()
         for kink, before, after in self.kinks:
             near = np.abs(margins - kink) < width / 2
@@ -88,11 +88,11 @@ class Rounded:
 
 @dataclass(frozen=True)
 class LossCut:
-    """How a problem selects examples: the kind of window, and the mass k inside it up to ``slack``.
+    """How a problem selects examples: the kind of window, and the mass k inside it; ``slack`` scales its tolerance.
 
-    The mass ``m`` of the largest losses is left out first. This choice gives the smallest aggregate, so alternating
-    between leaving out losses and solving never increases the objective. ``convex`` states whether the rest of the
-    problem is.
+    The largest losses, with a total mass of ``m``, are left out first. This choice gives the smallest aggregate, so
+    alternating between leaving out losses and solving never increases the objective. ``convex`` states whether the rest
+    of the problem is convex.
     """
 
     kind: int
@@ -103,7 +103,7 @@ class LossCut:
 
 
 def cut_of(problem: Problem, mass: Array) -> LossCut | None:
-    """Return the cut of a problem with masses (samples,), or None if its aggregate does not select by a cut."""
+    """Return the cut of a problem with masses (samples,), or None if the aggregate does not use a cut."""
     aggregate, pull, total = get_aggregate(problem.aggregate), pull_of(problem.aggregate), float(mass.sum())
     k, m = counts(problem, total)
     if aggregate.is_average(k, m, total):
@@ -126,7 +126,7 @@ def left_out(losses: Array, mass: Array, m: float) -> Array:
 
 
 def edge_at(cut: LossCut, losses: Array, mass: Array, threshold: float) -> float:
-    """Return the cut (without a ramp) that contains the mass k of these losses (samples,)."""
+    """Return the cut (without a ramp) that contains the mass k, given the losses (samples,)."""
     if cut.kind == ALL:
         return np.inf
     keys = np.abs(losses - threshold) if cut.kind == CLOSE else -losses
@@ -148,7 +148,7 @@ class LookSums(Sums):
     """The sums over rows that a stage needs at given coordinates and a given window.
 
     ``value``, ``inside`` and ``errors`` are the charge, the mass inside and the misclassified mass. ``gradient`` and
-    ``hessian`` are the derivatives of the charge, and ``sizes`` (coordinates,) are the sizes for damping its curvature.
+    ``hessian`` are the derivatives of the charge, and ``sizes`` (coordinates,) scale the damping of its curvature.
     ``grown`` and ``by_mass`` (coordinates,) are the derivatives of the mass inside with respect to the cut and to the
     coordinates. ``by_cut`` (coordinates,) is the derivative of the gradient with respect to the cut.
     """

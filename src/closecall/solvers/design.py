@@ -2,7 +2,7 @@
 
 The majoriser of a problem's Hessian is ``c * X'X + alpha`` with a number c that depends on the loss and on k. In the
 eigenbasis of ``X'X``, the majorisers of all problems are diagonal, so one decomposition suffices for the whole grid. X
-is centred if the intercept is free. This makes the Gram matrix block diagonal and keeps the intercept out of the
+is centred if the intercept is free. Centring makes the Gram matrix block diagonal and keeps the intercept out of the
 penalty.
 """
 
@@ -19,13 +19,13 @@ from scipy.sparse.linalg import lsqr
 
 from .._names import Array
 
-#: If there are more rows *and* more columns than this, an eigenbasis costs more than it saves, and columns are scaled.
+#: If there are more rows *and* more columns than this, an eigenbasis costs more than it saves; columns are scaled.
 EIGEN_LIMIT = 2048
 
 
 @dataclass(frozen=True)
 class Design:
-    """A training set in the coordinates of the steps."""
+    """A training set in the coordinates that the steps use."""
 
     #: (samples, coordinates): the rows ``-y * z``; their products with coordinates are negated margins
     signed: Any
@@ -35,7 +35,7 @@ class Design:
     basis: Array | None  #: (columns, coordinates): coordinates -> coefficients; None if they are the same
     mean: Array | None  #: (features,): the means subtracted from X
     intercept: str  #: "none", "free" or "penalized"
-    columns: Array | None = None  #: the columns of X that are not empty, if some are; the others have coefficient 0
+    columns: Array | None = None  #: the columns of X that are not empty, if any are; the others have coefficient 0
     features: int = 0  #: the number of columns of X
     raised: float = 1.0  #: the factor by which the squared norms of the columns were scaled to bound the Gram matrix
 
@@ -98,7 +98,7 @@ class Design:
 
 
 def make_design(X: Any, y: Array, masses: Array, *, fit_intercept: bool, penalize: bool, dtype: Any) -> Design:
-    """Build the design of X (samples, features) with labels y and fold masses (folds, samples)."""
+    """Build the design for X (samples, features) with labels y and fold masses (folds, samples)."""
     kind = "none" if not fit_intercept else "penalized" if penalize else "free"
     bound = masses.max(axis=0)  # a Gram matrix weighted by this bounds those of all folds
     if sparse.issparse(X) or min(X.shape) > EIGEN_LIMIT:
@@ -145,8 +145,8 @@ def _columns(block: Array, mean: Array | None, kind: str) -> Array:
 def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[Array, Array]:
     """Return the eigenvalues and eigenvectors of the weighted Gram matrix.
 
-    The Gram matrix is inaccurate for singular values 1e8 times smaller than the largest one. If it looks
-    ill-conditioned, a blocked QR decomposition (four times slower for long X) keeps these accurate.
+    The Gram matrix is inaccurate for singular values 1e8 times smaller than the largest one. If the matrix looks
+    ill-conditioned, a blocked QR decomposition (four times slower if X has many rows) is used instead.
     """
 
     def weighted(rows: slice) -> Array:
@@ -216,11 +216,11 @@ def _scaling(signed: Any, squares: Array, mass: Array) -> float:
         before, value = value, max(value, float(np.linalg.norm(vector)))
         if 1 < value <= (1 + 1e-6) * before:
             break
-    return 1.1 * value  # power iteration approaches from below
+    return 1.1 * value  # power iteration converges from below
 
 
 def least_squares_start(design: Design, folds: Sequence[int]) -> Array:
-    """Return the minimum-norm least-squares solutions (folds, coordinates) of some folds for y = +-1."""
+    """Return the minimum-norm least-squares solutions (folds, coordinates) for the labels +-1 on some folds."""
     starts = np.zeros((len(folds), design.rank))
     whole = len(design.masses) == 1 and design.basis is not None
     for fold, mass in enumerate(design.masses[list(folds)]):
@@ -240,7 +240,7 @@ def least_squares_start(design: Design, folds: Sequence[int]) -> Array:
 def merge_duplicates(X: Any, y: Array, masses: Array) -> tuple[Any, Array, Array]:
     """Merge identical (x, y) rows and sum their masses if this at least halves the number of rows.
 
-    Identical rows must tie, but a blocked product may give them different last bits. Merged rows cannot differ.
+    Identical rows must tie, but a blocked product may round them differently. Merged rows cannot differ.
     """
     if sparse.issparse(X) or X.shape[0] < 3 or X.shape[1] == 0:
         return X, y, masses

@@ -1,6 +1,6 @@
-"""Follow paths of cuts for problems that select examples, and choose their starts, ends and certificates.
+"""Follow paths of cuts for problems that select examples, choose their starts and ends, and certify the results.
 
-If there are many rows, paths begin on a sample, and only their last edges are determined on all rows.
+If there are many rows, paths begin on a sample, and only their last edges are determined from all rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FROM_ROWS = 12_000
 
 @dataclass(frozen=True)
 class Ends:
-    """The ends of paths, one for each problem: coef is of shape (problems, features), the others (problems,).
+    """The ends of paths, one for each problem: coef has shape (problems, features), and the others (problems,).
 
     Gaps are NaN if they were not requested, and infinite if there is no certificate.
     """
@@ -44,8 +44,8 @@ class Ends:
 def serves(X: Any, problem: Problem, mass: Array) -> bool:
     """Return whether a path can solve a problem with masses (samples,).
 
-    The problem must select by a cut, and the rows must be dense with few columns. If there are many rows, it must also
-    be a close-k problem with a smooth loss (:mod:`closecall.solvers.many`).
+    The problem must select examples by a cut, and the rows must be dense and have few columns. If there are many rows,
+    it must also be a close-k problem with a smooth loss (:mod:`closecall.solvers.many`).
     """
     if sparse.issparse(X) or X.shape[1] >= LARGEST_RANK:
         return False
@@ -59,10 +59,10 @@ class Engine:
 
     Close-k problems with the same loss, fold and alpha are points on one path, whose stages take at most ``stage``
     steps. Further starts use random masses, which are determined by the hashes ``words`` (samples,) of the rows. The
-    end with the fewest errors is kept. Other selections begin at the average. By default, ``n_starts`` is as large as
-    the number of rows allows. With ``rough``, the ends are only precise enough for the first round of a search.
-    ``known`` stores standardised rows and the masses of starts, which the calls of a search share, once they have been
-    computed.
+    end with the fewest errors is kept. The paths of other selections begin at the average. By default, ``n_starts`` is
+    as large as the number of rows allows. With ``rough``, the ends are only precise enough for the first round of a
+    search. Once computed, standardised rows and the masses of starts are stored in ``known``, which the calls of a
+    search share.
     """
 
     X: Array
@@ -157,7 +157,7 @@ class Engine:
 
 @dataclass
 class Selection:
-    """One problem of an engine, on the rows of its fold, with the best ends of its paths and the evaluations so far."""
+    """One problem of an engine, on the rows of its fold, with the best ends of its paths and the evaluation count."""
 
     engine: Engine
     rows: DenseRows
@@ -175,7 +175,7 @@ class Selection:
         return walk_on(rows, self.problem.alpha * self.rows.penalized, self.engine.stage, tol)
 
     def close(self, tol: float | None) -> tuple[Array, float, float]:
-        """Return the end with the fewest errors and then the smallest gap, with its gap and its errors."""
+        """Return the end with the fewest errors and, among these, the smallest gap, with its gap and errors."""
         if tol is None:
             walk, end = self.walk(EXACT), self.ends[0]
             if not self.engine.rough:
@@ -188,11 +188,11 @@ class Selection:
             spot, gap = narrow(walk, end, self.cut, tol)
             found, self.looks = [*found, (spot.c, gap, self.errors(spot.c))], self.looks + walk.looks
         wrong = [errors for *_, errors in found]
-        least = min(wrong) + many.WORSE * float(self.mass.sum())  # narrow ramps may cost errors, which count first
+        least = min(wrong) + many.WORSE * float(self.mass.sum())  # narrow ramps may add errors, which count first
         return min((end for end in found if end[2] <= least), key=lambda end: (end[1] > tol, end[2], end[1]))
 
     def other(self, tol: float | None) -> tuple[Array, float, float]:
-        """Return the same for any other selection, which is solved from the averages of its starts (one if convex)."""
+        """Do what ``close`` does for any other selection, beginning at the average for each start (one if convex)."""
         starts = self.engine.n_starts or starts_for(len(self.mass), len(self.rows.across))
         starts = 1 if self.cut.convex and not self.cut.m else starts
         masses = self.engine.start_masses(slice(None), self.fold, starts)
@@ -200,7 +200,7 @@ class Selection:
         if starts > 1:
             ends = [self.finished(each, many.SEARCHED)[0] for each in ends]
         values = np.array([self.value(each) for each in ends])
-        end = ends[int(np.argmax(values <= (1 + 5e-7) * values.min()))]  # the first, whatever their rounding errors
+        end = ends[int(np.argmax(values <= (1 + 5e-7) * values.min()))]  # the first one that is equal up to rounding
         if tol is not None or starts == 1:
             end, gap = self.finished(end, tol or many.SEARCHED)
         return end, gap if tol else np.nan, self.errors(end)
@@ -225,7 +225,7 @@ class Selection:
         return float(((c @ self.rows.across >= 0)[: len(self.mass)] * self.mass).sum())
 
     def polish(self, c: Array, tol: float) -> tuple[Array, float]:
-        """Move the end of another run to a certified point; the gap is infinite if there is none that is as good."""
+        """Move the end of another run to a certified point; the gap is infinite if no such point is as good."""
         if self.cut is None:
             penalty = self.problem.alpha * self.rows.penalized
             return hold(self.rows.margins(self.problem.loss, self.mass), self.problem, penalty, c, tol)

@@ -1,13 +1,13 @@
 """Certified solutions of close-k problems on many rows, found by following a flow.
 
 If there are many rows, the penalty per example is small and scores are large. Most losses inside the cut are then tiny,
-and a ramp with a width in proportion to the cut would reach all correctly classified rows. Below T, the width of the
+and a ramp with a width proportional to the cut would reach all correctly classified rows. Below T, the width of the
 ramp is therefore measured in logarithms of losses (multiplied by T, so that both scales agree at T). The unknowns are
 the coordinates and the *place*, the negated logarithm of the smallest selected loss. The gradient must be zero and the
-weights must sum to k. The flow towards this point is followed by implicit Euler steps in the metric of the curvature
-(pseudo-transient continuation). They become longer as the gradient decreases, and are limited where the selection
-changes with the coordinates and the curvature is low. On 10^5 x 20 data with k = 0.1 and alpha = 1, this takes 0.03 s;
-the stages of :mod:`closecall.solvers.stages` at fixed cuts take 5 s and produce no certificate.
+weights must sum to k. Implicit Euler steps in the metric of the curvature follow the flow towards this point
+(pseudo-transient continuation). The steps become longer as the gradient decreases, and are limited where the selection
+changes with the coordinates and the curvature is low. On 10^5 x 20 data with k = 0.1 and alpha = 1, the flow takes 0.03
+s; the stages of :mod:`closecall.solvers.stages` at fixed cuts take 5 s and produce no certificate.
 
 A point is certified with the weights of a ramp that is so narrow that it changes no loss by more than ``tol`` times the
 mean loss. The tangents touch where a Newton step with these weights would end, so the gap is about the gain of that
@@ -30,7 +30,7 @@ from .certificate import NOTHING
 from .narrow import NARROWING, gap_of
 
 WIDEST = 1.0  # the width of the first ramp
-ROUGH = 0.5  # all rows are solved to this share of the tolerance
+ROUGH = 0.5  # problems are solved on all rows to this share of the tolerance
 PLACES = -5.0, 600.0  # the range in which the place is sought
 
 
@@ -49,7 +49,7 @@ class Point:
 class Flow:
     """A close-k problem with a smooth loss on :class:`ManyRows`, or on remote rows with the same methods.
 
-    ``penalty`` has shape (coordinates,). ``metric`` (coordinates, coordinates) gives the mean squared change of the
+    ``penalty`` has shape (coordinates,). ``metric`` (coordinates, coordinates) gives the mean squared change in the
     margins when the coordinates change. ``gathers`` states whether the rows near the window may be gathered in one
     place.
     """
@@ -66,7 +66,7 @@ class Flow:
     local: Any = field(default=None, init=False)
 
     def run(self, c: Array, ramp: Ramp) -> Point | None:
-        """Return a certified point or None, starting at c with the given ramp."""
+        """Start at c with the given ramp, and return a certified point or None."""
         narrowing, gentler, enough = NARROWING, 0, ROUGH * self.tol
         point = self.stage(c, ramp, enough)
         if point is None and ramp[1] < WIDEST:
@@ -76,7 +76,7 @@ class Flow:
             end = self.certified(point, last)
             if end is not None or point.ramp[1] <= last:
                 return end
-            enough = max(NARROWING * enough, 1e-3 * self.tol)  # the point itself may be too rough
+            enough = max(NARROWING * enough, 1e-3 * self.tol)  # the point itself may not be precise enough
             following = self.narrowed(point, max(point.ramp[1] * narrowing, last), enough)
             if following is None and gentler == 2:  # even the fourth root of the narrowing was too much
                 return None
@@ -85,7 +85,7 @@ class Flow:
         return None
 
     def certified(self, point: Point, width: float) -> Point | None:
-        """Return the point with narrow-ramp weights that sum to k if these certify it on all rows, otherwise None."""
+        """Return the point with narrow-ramp weights that sum to k, or None if they do not certify it on all rows."""
         touch, ramp = None, (self.placed(point, width), width)
         for _ in range(4):  # the tangents touch at c, then where Newton steps lead
             end = self.see(point.c, ramp, touch)
@@ -98,7 +98,7 @@ class Flow:
             if np.isfinite(gap):
                 touch = point.c if touch is None else touch
                 touch = touch - _solved(self.held(end.sums), end.sums.across.sum(axis=0) + self.penalty * touch)
-            elif self.gathers:  # other rows have entered
+            elif self.gathers:  # other rows have entered the window
                 self.center = None
                 ramp = self.placed(point, width), width
         return None
@@ -164,7 +164,7 @@ class Flow:
             # If only the scale of the coordinates changes, every margin changes in proportion to itself.
             along = float(self.center @ self.metric @ move) / max(self.length(self.center) ** 2, 1e-300)
             scaled = abs(along) * max(abs(self.reach[0]), abs(self.reach[1]))
-            # The remaining change of a single margin is at most about four times the root mean square.
+            # The remaining change in an individual margin is at most about four times the root mean square.
             if scaled + 4.0 * self.length(move - along * self.center) <= spare:
                 return self.local
         beyond = 0.25 * max(high - low, 1.0)
@@ -198,7 +198,7 @@ class Flow:
         return float(np.sqrt(max(float(move @ self.metric @ move), 0.0)))
 
     def _step(self, point: Point, inverse: float) -> tuple[Array, float]:
-        """Return an implicit step of the flow: the changes of the coordinates and of the place.
+        """Return an implicit step of the flow: the changes in the coordinates and in the place.
 
         The step changes the margins by at most half their size or 0.5, whichever is larger. It changes the place by at
         most a quarter of its size or 1, whichever is larger.

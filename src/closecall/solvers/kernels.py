@@ -26,7 +26,7 @@ STEEP = 60.0
 
 @dataclass(frozen=True)
 class Mass:
-    """The sample weights of a fold, which are all ones, zeros and ones, or arbitrary."""
+    """The sample weights of a fold, which are all ones, only zeros and ones, or arbitrary."""
 
     values: Array
     unit: bool
@@ -35,7 +35,7 @@ class Mass:
 
     @property
     def factors(self) -> Array | None:
-        """The masses, or None if all are one."""
+        """The masses, or None if all of them are 1."""
         return None if self.unit and self.outside is None else self.values
 
 
@@ -91,7 +91,7 @@ def closeness(loss: str) -> tuple[Key, Finish]:
 
 
 def minus_slope(loss: str, negative: Array) -> Array:
-    """Return the negated slopes of the loss, possibly in place."""
+    """Return the negated slopes of the loss, possibly overwriting the margins."""
     if not get_loss(loss).likelihood:
         return -get_loss(loss).slope(-negative)
     np.exp(np.negative(negative, out=negative), out=negative)
@@ -105,7 +105,7 @@ def minus_slope(loss: str, negative: Array) -> Array:
 def _edges(keys: Array, places: Array) -> tuple[Array, Array]:
     """Return the key with 0-based rank ``places`` in each row (problems, 1), and whether the next key is equal."""
     rows, samples = np.arange(len(keys)), keys.shape[1]
-    if samples <= 640:  # below, a complete sort is faster: it serves rows with different k in one call
+    if samples <= 640:  # for few samples, a complete sort is faster: it handles rows with different k in one call
         ordered = np.sort(keys, axis=1)
         edges = ordered[rows, places]
         return edges[:, None], ordered[rows, np.minimum(places + 1, samples - 1)] == edges
@@ -129,7 +129,7 @@ def _weighted_edges(keys: Array, mass: Array, k: Array) -> Array:
 
 
 def select(keys: Array, k: Array, mass: Mass) -> Array:
-    """Return weights that select the mass k with the smallest keys (Boolean if every weight is 0 or 1).
+    """Return weights that select a total mass of k with the smallest keys (Boolean if every weight is 0 or 1).
 
     This is a fast version of :func:`closecall.aggregates.take_smallest`. The keys (problems, samples) of examples
     outside the fold are overwritten, and k (problems,) must be positive.
@@ -183,7 +183,7 @@ def _top_weights(keys: Array, k: Array, mass: Mass) -> Array:
 
 
 def _plain_weights(aggregate: Aggregate, losses: Array, threshold: float, k: Array, m: Array, mass: Mass) -> Array:
-    """Return weights by the aggregate's definition, for one problem at a time if k or m differ between problems."""
+    """Return weights from the aggregate's definition, one problem at a time if k or m differs between problems."""
     values, losses = mass.values.astype(np.float64), losses.astype(np.float64)
     size = len(k) if (k == k[0]).all() and (m == m[0]).all() else 1
     parts = [slice(row, row + size) for row in range(0, len(k), size)]

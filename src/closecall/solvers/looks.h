@@ -9,10 +9,10 @@ enum { LOGISTIC = 0, HINGE = 1 };
 enum { CLOSE = 0, ABOVE = 1, ALL = 2 };
 #define LANES 8      /* rows come in multiples of this; the last ones may have no mass */
 #define BLOCK 256    /* rows in a weighted block, which stays in cache */
-#define MEMORY 8     /* steps that correct a kept factor */
+#define MEMORY 8     /* the number of steps that can correct a kept factor */
 #define DAMPING 0.1  /* the first damping, as in stages.py */
 
-/* The rows of a path and the window of its stages, as `KernelRows` in path.py. */
+/* The rows of a path and the window of its stages, as in `KernelRows` in path.py. */
 typedef struct {
     const double *across;          /* (size, rows): negated signed rows, so that products with c are negated margins */
     const double *penalty, *mass;  /* (size,) and (rows,) */
@@ -123,7 +123,7 @@ INLINE void charge_rows(
         share[i] = s;
         first[i] = m * s * p;
         second[i] = m * (s * b + (up - down) * p * p);
-        size_of[i] = m * (s * (b + p) + (up + down) * p * p); /* a kinked loss has no bend */
+        size_of[i] = m * (s * (b + p) + (up + down) * p * p); /* a loss with a kink has no curvature */
     }
 }
 

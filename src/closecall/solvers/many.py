@@ -31,13 +31,13 @@ WORSE = 0.01
 
 
 def serves(problem: Problem, cut: LossCut, size: int) -> bool:
-    """Return whether a flow can solve a problem: a close selection with a smooth convex loss and a penalty."""
+    """Return whether a flow can solve a problem, which needs a close selection, a smooth convex loss and a penalty."""
     loss = get_loss(problem.loss)
     return cut.kind == CLOSE and loss.convex and not loss.kinks and problem.alpha > 0 and size <= LARGEST_RANK
 
 
 def shares_of(counts: dict[Any, int], room: float) -> dict[Any, float]:
-    """Return the share of each label's rows to draw for ``room`` rows, a quarter of them divided equally among labels.
+    """Return the share of each label's rows to draw; a quarter of the ``room`` rows is divided equally among labels.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def start(
     sample: Sample, problem: Problem, cut: LossCut, total: float, path: Any, standard: Standard, penalty: Array,
     tol: float,
 ) -> Start | None:  # fmt: skip
-    """Return the start from a sample for a problem with total mass ``total``, or None if the sample is insufficient.
+    """Compute the start for a problem with total mass ``total`` from a sample; return None if the sample is too small.
 
     The function ``path(sample, problem)`` solves a problem on some rows of the sample.
     """

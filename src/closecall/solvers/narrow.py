@@ -1,8 +1,8 @@
 """Certificates for the ends of paths and of other runs; see :mod:`closecall.solvers.certificate`.
 
-If an aggregate selects by a cut, the weights of the certificate are the shares of a ramp. The ramp is so narrow that
-its selection becomes exact if losses change by at most ``tol`` times the objective per unit of selected mass. If the
-problem is convex, the weights are a point of its dual, which gives a lower bound on the minimum.
+If an aggregate selects examples by a cut, the weights of the certificate are the shares of a ramp. The ramp is so
+narrow that its selection becomes exact if losses change by at most ``tol`` times the objective per unit of selected
+mass. If the problem is convex, the weights are a point of its dual, which gives a lower bound on the minimum.
 
 For other aggregates, the weighted average is minimised and the weights are updated in turn. A fixed point is optimal
 for its own weights, which certifies it. An objective that is differentiable everywhere, such as a tilted loss or a
@@ -29,15 +29,15 @@ SHARP = 1e-12  # the width over which kinks are rounded when weights are judged
 
 
 def narrow(walk: Walk, spot: Spot, cut: LossCut, tol: float) -> tuple[Spot, float]:
-    """Narrow the ramps of a spot until their shares certify it, if possible, and return the spot and its gap."""
+    """Narrow the ramps of a :class:`Spot` until their shares certify it, if possible; return the result and its gap."""
     ramp, gap = RAMP, np.inf
     if not (np.isfinite(spot.cut) or cut.kind == ALL):
         return spot, np.inf
     unit = spot.cut if cut.kind == CLOSE else walk.rows.threshold
     if unit == 0:  # all selected examples lie on the boundary itself, and no ramp is narrower
         return spot, np.inf
-    # A ramp with a width of at most twice the tolerance certifies. The cut may still grow, so the last ramp is
-    # narrower.
+    # A ramp with a width of at most twice the tolerance gives a certificate. The cut may still grow, so the last ramp
+    # is narrower.
     mean = judge_spot(walk, spot, cut, RAMP)[0]
     last = 0.3 * 2 * max(tol, 1e-12) * mean / unit
     # If the problem is convex, the k-th largest loss at its minimum is at most the objective here, divided by k.
@@ -47,7 +47,7 @@ def narrow(walk: Walk, spot: Spot, cut: LossCut, tol: float) -> tuple[Spot, floa
             break
         levels = max(1, int(np.ceil(np.log(last / ramp) / np.log(NARROWING))))
         ramps = ramp * (min(last, ramp) / ramp) ** (np.arange(1, levels + 1) / levels)
-        near = 0.1 * tol if cut.convex else 1e-7  # a convex bound holds whatever the mass
+        near = 0.1 * tol if cut.convex else 1e-7  # a convex bound holds whatever the mass is
         spot, reached = walk.sharpen(spot, cut, ramps, np.append(np.full(levels - 1, NEAR), near))
         if not reached or (not cut.convex and not np.isclose(reached, ramps[-1])):
             return spot, np.inf
@@ -85,7 +85,7 @@ def judge_spot(walk: Walk, spot: Spot, cut: LossCut, ramp: float) -> tuple[float
 
 
 def spot_at(walk: Walk, c: Array, cut: LossCut, mass: Array) -> Spot:
-    """Set the walk's masses to ``mass`` without the largest losses at coordinates c, and return the new spot."""
+    """Set the walk's masses to ``mass`` without the largest losses at coordinates c, and return a new :class:`Spot`."""
     losses = walk.rows.plain_losses(c)
     walk.rows.mass = left_out(losses, mass, cut.m)
     return Spot(c, edge_at(cut, losses, walk.rows.mass, walk.rows.threshold))
@@ -98,7 +98,7 @@ def finish(walk: Walk, c: Array, cut: LossCut, tol: float) -> tuple[Array, float
     """
     mass, steps, gap = walk.rows.mass, walk.steps, np.inf
     spot = spot_at(walk, c, cut, mass)
-    for _ in range(30):  # turns: leaving out and solving never goes uphill, and few are needed
+    for _ in range(30):  # leaving out and solving in turn never goes uphill, and few rounds are needed
         rest, walk.steps = walk.rows.mass, steps
         spot, gap = narrow(walk, spot, cut, tol)
         if not cut.m:
@@ -113,7 +113,7 @@ def finish(walk: Walk, c: Array, cut: LossCut, tol: float) -> tuple[Array, float
 
 
 def hold(rows: Any, problem: Problem, penalty: Array, c: Array, tol: float) -> tuple[Array, float]:
-    """Return the best coordinates of at most 30 rounds that start from c, and their gap."""
+    """Starting from c, return the best coordinates found in at most 30 rounds, and their gap."""
     mass, walk = rows.mass, Walk(rows, penalty)
     if get_aggregate(problem.aggregate).excess is not None and not get_loss(problem.loss).kinks:
         c = descend_smooth(rows, problem, penalty, c)
@@ -133,7 +133,7 @@ def hold(rows: Any, problem: Problem, penalty: Array, c: Array, tol: float) -> t
 
 
 def weighed(rows: Any, problem: Problem, c: Array) -> tuple[Array, float, float]:
-    """Return the aggregate's own weights (samples,) at c, their losses, and the excess of the aggregate over these."""
+    """Return the aggregate's own weights (samples,) at c, the weighted sum of the losses, and the excess over it."""
     aggregate, losses = get_aggregate(problem.aggregate), rows.plain_losses(c)
     k, m = (np.asarray(count) for count in counts(problem, float(rows.mass.sum())))
     weights = aggregate.weigh(losses[None], rows.mass, rows.threshold, k, m)[0]

@@ -1,4 +1,4 @@
-"""Second-order steps for averages: Newton steps for the logistic loss, an interior-point method for the hinge.
+"""Second-order steps for averages: Newton steps for the logistic loss, and an interior-point method for the hinge.
 
 If a Hessian is cheap, a dozen Newton steps replace hundreds of gradient steps, however small alpha is. The average
 hinge has no Hessian, but minimising it is a quadratic program, for which an interior-point method uses the same
@@ -61,9 +61,9 @@ class Book:
     def product(self, part: Array, matrix: Array) -> Array:
         """Return ``part @ matrix`` for the running problems.
 
-        The rounding of a product depends on its number of rows. If problems of several folds run together, the product
-        therefore includes all of them until the end. Otherwise the labels of one fold would affect the last digits of
-        the results for another.
+        The rounding error of a product depends on its number of rows. If problems from several folds run together, the
+        product therefore includes all of them until the end. Otherwise, the labels of one fold would affect the last
+        digits of the results for another.
         """
         if not self.folds or len(part) == len(self.final):
             return part @ matrix
@@ -79,7 +79,7 @@ class Book:
 
 
 def grams(rows: Array, weights: Array) -> Array:
-    """Return ``rows' diag(weights) rows`` in float64 (problems, coordinates, coordinates) for all rows of weights."""
+    """Return ``rows' diag(weights) rows`` in float64 (problems, coordinates, coordinates) for each row of weights."""
     rank = rows.shape[1]
     found = np.zeros((len(weights), rank, rank))
     roots = np.sqrt(weights)
@@ -108,7 +108,7 @@ def newton_logistic(rows: Array, mass: Array, penalty: Array, start: Array, limi
     """Solve average-logistic-loss problems with Newton steps and a line search on the margins.
 
     ``rows`` (samples, coordinates) are ``-y * z``, as in a design. ``mass`` has shape (samples,), or (problems,
-    samples) if problems of several folds advance together. ``penalty`` is alpha for penalised coordinates and 0 for
+    samples) if problems from several folds advance together. ``penalty`` is alpha for penalised coordinates and 0 for
     others. Both ``penalty`` and ``start`` have shape (problems, coordinates).
     """
     book, C, kind = Book(start, limits, mass.ndim > 1), start, rows.dtype
@@ -142,7 +142,7 @@ def newton_logistic(rows: Array, mass: Array, penalty: Array, start: Array, limi
 
 
 class _Hessians:
-    """The weighted Gram matrices (problems, coordinates, coordinates) of a Newton run, reused while steps remain good.
+    """The weighted Gram matrices (problems, coordinates, coordinates) of a Newton run, reused while steps are good.
 
     A matrix costs as much as several gradients. The last matrix is reused if its decrement has fallen to a twentieth of
     the previous one, and if the gradient after such a step would be small enough for the certificate, which divides the
@@ -191,8 +191,8 @@ def logistic_losses(negative: Array) -> tuple[Array, Array]:
     """Return ``exp(-|m|)`` and the logistic losses of negated margins.
 
     ``log(1 + small)`` is accurate to the last digits here, because the exactly known rounding error of the sum is added
-    back with the slope of the logarithm. It is four times as fast as ``np.log1p`` on processors without a vectorised
-    version of it.
+    back with the slope of the logarithm. This formula is four times as fast as ``np.log1p`` on processors without a
+    vectorised version of it.
 
     Examples
     --------
@@ -222,7 +222,7 @@ def _line_search(
     """Return the largest step (1, 1/2, ...) that reduces each objective enough, or 0 if only rounding error remains.
 
     Also return the margins, their exponentials and the objectives at this point, which the next step reuses. ``along``
-    is the change of the negated margins per unit step.
+    is the change in the negated margins per unit step.
     """
     # Near the optimum, a step that moves no margin by more than 1/2 cannot double a curvature, so it cannot increase
     # the objective: the whole step is taken without further evaluation.

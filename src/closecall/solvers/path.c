@@ -37,8 +37,8 @@ static double product(const double *a, const double *b, int64_t size) {
     return sum;
 }
 
-/* Compute the step against the gradient from the factor, corrected by the steps since it was computed (two loops, as in
- * L-BFGS). */
+/* Compute the step against the gradient from the factor, corrected by the steps taken since the factor was computed
+ * (two loops, as in L-BFGS). */
 static void newton_step(Task *task) {
     const int64_t d = task->on->size, wide = task->padded;
     double *x = task->step, by[MEMORY];
@@ -106,7 +106,7 @@ static double penalised(const Task *task, const double *c, double t) {
 }
 
 /* Take at most `steps` damped Newton steps from c at one cut, always downhill; return the sums at the end, with the penalty
- * in their value. Loose stages of several coordinates keep a factor while the decrement falls fast enough. */
+ * in their value. Loose stages with several coordinates keep a factor while the decrement falls fast enough. */
 static Sums descend(Task *task, double *c, double cut, double tol, int64_t steps) {
     const int64_t d = task->on->size;
     const int loose = tol >= 1e-5, keeps = loose && d >= 8; /* as in stages.py, which states the measurements */

@@ -1,7 +1,7 @@
 """Paths on dense rows, whose stages run in C for the losses that `path.c` supports; paths run in several threads.
 
 The solution of a nonconvex problem depends on its start. Further starts are the ends of paths with random masses, which
-are the same in the folds and in the refit. The problem is minimised again from each of them.
+are the same in the folds and in the refit. The problem is solved again from each of these starts.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class KernelRows(ctypes.Structure):
 class CompiledWalk(Walk):
     """A :class:`Walk` on :class:`Margins` of :class:`DenseRows` whose stages run in C.
 
-    The curvature of a spot is an array with five results, the coordinates and a factor, together with the number of
-    steps that correct the factor.
+    The curvature of a :class:`Spot` is an array with five results, the coordinates and a factor, together with the
+    number of steps that correct the factor.
     """
 
     def __post_init__(self) -> None:
@@ -109,7 +109,7 @@ def walk_on(rows: Margins, penalty: Array, stage: int = STAGE, tol: float = TOL)
 class PathTask:
     """A path that starts at the average with the masses ``run`` (samples,) and ends at cuts with the masses ``own``.
 
-    The targets ``k`` are masses in descending order, and ``start`` (coordinates,) is the start for the average.
+    The targets ``k`` are masses in descending order, and the average is minimised from ``start`` (coordinates,).
     """
 
     loss: str
@@ -141,7 +141,7 @@ def follow(
 
 
 def averages(rows: DenseRows, loss: str, masses: Sequence[Array], alpha: float) -> list[Array]:
-    """Return the minimum of the average for each of the masses; the logistic loss replaces nonconvex losses."""
+    """Return the minimum of the average for each set of masses; the logistic loss replaces nonconvex losses."""
     loss, penalty = loss if get_loss(loss).convex else "logistic", alpha * rows.penalized
     return [walk_on(rows.margins(loss, mass), penalty).settle(np.zeros(len(penalty)), np.inf).c for mass in masses]
 
@@ -181,7 +181,7 @@ class Crew:
 def starts_for(samples: int, size: int) -> int:
     """Return the default number of starts for rows (samples, size): two to ten, depending on the cost.
 
-    On 23 PMLB sets of 120 to 1,700 rows, ten starts gave no more training errors than the best of twenty runs of
+    On 23 PMLB sets with 120 to 1,700 rows, ten starts gave no more training errors than the best of twenty runs of
     Algorithm 1 in 91 % of 184 problems, four starts in 83 %, and one start in 67 %.
 
     Examples
@@ -199,7 +199,7 @@ def start_masses(X: Array, mass: Array, words: Array, n_starts: int) -> Array:
     The first start uses the given masses. The second practically ignores the most extreme quarter of the rows, because
     outliers shift the average so much that later steps cannot correct it. The others multiply the masses by random
     factors with mean 1, which are in turn exponential, squared exponential, and concentrated on one row in five. The
-    more they deviate from 1, the further apart the paths end.
+    more these factors deviate from 1, the further apart the paths end.
     """
     factors = [np.ones(len(words))]
     if n_starts > 1:
@@ -216,7 +216,7 @@ def start_masses(X: Array, mass: Array, words: Array, n_starts: int) -> Array:
 
 
 def outlyingness(X: Array) -> Array:
-    """Return each row's largest robust deviation over the columns (samples,).
+    """Return each row's largest robust deviation across the columns (samples,).
 
     Examples
     --------

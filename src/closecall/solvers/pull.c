@@ -7,7 +7,7 @@
  * computed for the examples below the bracket's upper end, and a gradient of few examples is summed over these alone.
  */
 #if defined(__GNUC__) && !defined(__clang__)
-/* By default a comparison might trap, so loops that select are not vectorised. Measured: 2.8 times as fast. */
+/* By default, a comparison might trap, so loops that select are not vectorised; this option makes them 2.8 times as fast. */
 #pragma GCC optimize("no-trapping-math", "no-math-errno")
 #endif
 #include <float.h>

@@ -157,7 +157,7 @@ EXPORT CLONES int64_t NAME(pull)(REAL *values, int64_t rows, int64_t n, const in
             continue;
         }
         if (kind == TOP && loss == HINGE && !factor && hint[2] >= 0 && hint[0] >= 1) {
-            int32_t sloped = 0; /* examples below margin 1: if there are fewer than k, the k-th has no slope */
+            int32_t sloped = 0; /* examples below margin 1: if there are fewer than k, the slope of the k-th is 0 */
             for (int64_t i = 0; i < n; i++) sloped += v[i] > -1;
             chosen = (double)sloped < k[row] ? 0 : -1;
         }

@@ -1,4 +1,4 @@
-"""The reference solver, which specifies the batched solver; it is slow and simple, and solves one problem at a time.
+"""The slow and simple reference solver, which defines the batched solver's results and solves one problem at a time.
 
 The code follows the definitions and computes in float64. The aggregate's weights are found by sorting
 (:mod:`closecall.aggregates`), and k by Algorithm 1 (:mod:`closecall.schedules`). The convex average is minimised by

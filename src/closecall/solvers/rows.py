@@ -20,7 +20,7 @@ ROUNDED = 1e-3  # the largest error of margins in single precision
 
 
 def in_cache(rows: int, width: int) -> list[slice]:
-    """Return slices (at least one) of rows with ``width`` entries that stay in the cache as float64."""
+    """Return slices (at least one) of rows, each with ``width`` entries, that stay in the cache as float64."""
     return row_blocks((max(rows, 1), width), BLOCK)
 
 
@@ -51,7 +51,7 @@ class Standard:
         return np.append(alpha / self.scale**2, [alpha * penalize_intercept] * self.intercept)
 
     def scores(self, X: Array, c: Array) -> Array:
-        """Return scores (rows,), in the single precision of X if that suffices within six scales of the mean."""
+        """Return scores (rows,), in single precision if X has it and if it suffices within six scales of the mean."""
         coef, intercept = self.to_parameters(c)
         if X.dtype == np.float32 and np.finfo(np.float32).eps * float(
             np.abs(coef) @ (np.abs(self.mean) + 6.0 * self.scale)
@@ -164,7 +164,7 @@ class LossRows(ABC):
 
     @abstractmethod
     def bend(self, view: Any, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
-        """Return the sizes for damping and the curvature.
+        """Return the sizes that scale the damping, and the curvature.
 
         The losses are weighted by ``held`` and the squared slopes by ``turned``.
         """
@@ -186,7 +186,7 @@ class LossRows(ABC):
         )  # fmt: skip
 
     def largest(self, c: Array, k: float) -> float:
-        """Return the sum of the largest losses, with a total mass of k."""
+        """Return the sum of the largest losses, whose total mass is k."""
         losses = self.plain_losses(c)
         return float(take_smallest(-losses[None], self.mass, k)[0] @ losses)
 

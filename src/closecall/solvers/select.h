@@ -16,7 +16,7 @@ static NAME(Cut) NAME(search)(REAL *keys, double *mass, int64_t n, double reache
         REAL pivot = keys[begin + (int64_t)((random >> 33) % (uint64_t)(end - begin))];
         int64_t low = begin, high = end;
         double below = 0, tied = 0;
-        for (int64_t i = begin; i < high;) { /* a three-way partition, because ties would make two ways quadratic */
+        for (int64_t i = begin; i < high;) { /* three-way, because ties would make a two-way partition quadratic */
             REAL key = keys[i];
             double m = mass ? mass[i] : 1.0;
             if (key < pivot) {
@@ -138,7 +138,7 @@ INLINE int NAME(between)(const REAL *keys, const double *mass, int64_t n, double
 INLINE void NAME(learn)(double *hint, double edge, double width, int64_t inside, int64_t n) {
     if (hint[2] < 0) {
         hint[1] = 0, hint[2] = 0.02 * fabs(edge);
-    } else { /* aim for few keys inside, but search twice as far as the last prediction was off */
+    } else { /* aim for few keys inside, but search at least twice as far as the last error */
         double scale = (double)(n / 64 + 8) / (double)(inside + 1), missed = fabs(edge - hint[0] - hint[1]);
         hint[1] = edge - hint[0];
         hint[2] = fmax(2 * missed, width * (scale > 2 ? 2 : scale < 0.5 ? 0.5 : scale));
@@ -147,7 +147,7 @@ INLINE void NAME(learn)(double *hint, double edge, double width, int64_t inside,
 }
 
 /* Find the key at which the mass of the smallest keys reaches k. The hint is that of learn, with a negative width if
- * nothing is known, and on scale_of the keys if `powers`. */
+ * nothing is known, and on the scale of `scale_of` if `powers`. */
 INLINE NAME(Cut) NAME(cut)(const REAL *keys, const double *mass, int64_t n, double total, double k, int powers,
                            REAL *room, double *room_mass, double *hint) {
     NAME(Cut) cut;

@@ -2,11 +2,11 @@
 
 At a fixed cut e, the close-k gradient is the gradient of ``sum of clip(l, T - e, T + e)``. Only the examples with ``|l
 - T| < e`` contribute to it, and an error beyond the cut is charged T + e, the paper's M. A stage is therefore an
-ordinary minimisation by Newton steps with a line search, in which corners are rounded over a ramp. Lowering the cut
+ordinary minimisation with Newton steps and a line search, in which corners are rounded over a ramp. Lowering the cut
 corresponds to the paper's decay. A single path visits every k, because k only determines the cut.
 
-This works for every loss, for several classes, and for rows on several machines. :mod:`closecall.solvers.path` replaces
-a stage by compiled code where possible.
+The method works for every loss, for several classes, and for rows on several machines. :mod:`closecall.solvers.path`
+replaces a stage by compiled code where possible.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ NEAR = 0.02
 #: The tolerance of a stage: Newton's decrement as a share of the value. With looser stages, rounding would decide which
 #: minimum a path reaches.
 TOL = 1e-9
-#: The tolerance of ends in a search. Stages at least this loose keep a Cholesky factor, which halves the time on
-#: spambase (58 coordinates). In exact stages, whose narrow ramps make the curvature vary, kept factors took up to ten
-#: times as many evaluations (adult, k = 0.01).
+#: The tolerance for the ends of paths in a search. Stages at least this loose keep a Cholesky factor, which halves the
+#: time on spambase (58 coordinates). In exact stages, whose narrow ramps make the curvature vary, kept factors took up
+#: to ten times as many evaluations (adult, k = 0.01).
 EXACT = 1e-5
 STAGE = 100  # the maximum number of Newton steps in a stage
 LOWEST = 1e-7  # the lowest cut as a share of T: everything inside is tied
@@ -40,7 +40,7 @@ KINK = 0.1  # the width over which the kinks of a loss are rounded
 
 @dataclass
 class Curvature:
-    """A Cholesky factor and later steps that correct it, as (step, change of the gradient, 1 / their product)."""
+    """A Cholesky factor and later steps that correct it, as (step, change in the gradient, 1 / their product)."""
 
     factor: Array
     pairs: list[tuple[Array, Array, float]] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Spot:
 
 @dataclass
 class Walk:
-    """The stages of one problem on ``rows``, such as :class:`closecall.solvers.rows.Margins`.
+    """The stages of one problem on ``rows`` (for example, a :class:`closecall.solvers.rows.Margins`).
 
     ``penalty`` has shape (coordinates,), ``stage`` is the maximum number of steps in a stage, ``tol`` is its tolerance,
     and ``kind`` is a constant of :mod:`closecall.solvers.cuts`.
@@ -115,12 +115,12 @@ class Walk:
         return sums.value + 0.5 * float(self.penalty @ c**2), sums
 
     def settle(self, c: Array, cut: float, curvature: Any = None) -> Spot:
-        """Minimise at one cut by damped Newton steps that never increase the value.
+        """Minimise the value at one cut with damped Newton steps, which never increase it.
 
         If a curvature is given, it is tried before the curvature at the start. With at least eight coordinates, a
         factor costs more than a few evaluations. Loose stages then keep the factor as long as each decrement is at most
-        half the previous one. They also divide steps by four and add damping. On four PMLB sets and four alphas, this
-        takes 10 to 20 % fewer evaluations than halving without damping.
+        half the previous one. They also divide rejected steps by four and add damping. On four PMLB sets and four
+        alphas, this takes 10 to 20 % fewer evaluations than halving without damping.
         """
         damping, last, (value, sums) = 0.0, np.inf, self.look(c, cut)
         gradient = sums.gradient + self.penalty * c
@@ -153,9 +153,9 @@ class Walk:
             else:
                 if fresh:
                     break
-                curvature = None  # it is too old
+                curvature = None  # the factor is too old
                 continue
-            stalled, before = not value - there > 1e-4 * self.tol * value, gradient  # only rounding is left
+            stalled, before = not value - there > 1e-4 * self.tol * value, gradient  # only rounding errors are left
             c, value, sums = c + t * step, there, seen
             if stalled:
                 break
@@ -176,11 +176,11 @@ class Walk:
         return spot.sums.grown + float(spot.sums.by_mass @ drift), drift
 
     def place(self, spot: Spot, k: float, slack: float, factor: float, here: bool = False) -> Spot:
-        """Move the cut until it contains the mass k up to a slack, and update the minimum.
+        """Move the cut until the mass inside it differs from k by at most a slack, and update the minimum.
 
         The cut is moved by Newton steps, which stay between the nearest cuts with more mass and with less mass once
         both are known. If no cut contains k, the nearest cut is returned. ``here`` states that a stage has just ended
-        at this spot.
+        at ``spot``.
         """
         if not here:
             spot = self.settle(spot.c, spot.cut)
@@ -212,7 +212,7 @@ class Walk:
                 newton = slope > 0
             if self.kind == CLOSE and not following > LOWEST * self.rows.threshold:
                 break
-            if self.kind != CLOSE:  # beyond the highest edge, nothing may be left, and a stage would end nowhere
+            if self.kind != CLOSE:  # beyond the highest edge, a stage may find nothing to minimise
                 following = max(following, -self.highest - self.window(following).width / 2)
             start = spot.c
             if newton:
@@ -230,9 +230,9 @@ class Walk:
         return cut + way * self.ramp * self.rows.threshold * 2.0 ** min(moves, 40)
 
     def sharpen(self, spot: Spot, cut: LossCut, ramps: Array, near: Array) -> tuple[Spot, float]:
-        """Solve with each ramp in turn, with the mass k inside; return the spot and the last ramp reached (0 if none).
+        """Solve the problem with each ramp in turn, keeping the mass k inside; return the last :class:`Spot` and ramp.
 
-        The tolerances ``near`` (ramps,) are relative to the slack of the cut.
+        The ramp is 0 if none was reached. The tolerances ``near`` (ramps,) are relative to the slack of the cut.
         """
         reached, found, self.kind = 0.0, spot, cut.kind
         for ramp, share in zip(ramps.tolist(), near.tolist(), strict=True):
@@ -245,7 +245,7 @@ class Walk:
         return found, reached
 
     def run(self, start: Array, targets: Array, slack: Array, own: Any) -> list[Spot]:
-        """Follow a path, and return a spot on the ``own`` rows for each target mass in descending order."""
+        """Follow a path, and return a :class:`Spot` on the ``own`` rows for each target mass in descending order."""
         spots: list[Spot] = []
         here, running = self.settle(start, np.inf), self.rows
         lowest = LOWEST * running.threshold
@@ -284,7 +284,7 @@ def _factor(hessian: Array, sizes: Array, damping: float) -> tuple[float, Curvat
     hessian = hessian + np.diag(sizes == 0)
     for _ in range(60):
         factor, failed = dpotrf(hessian + np.diag(damping * sizes), lower=1)
-        if not failed and (np.diag(factor) ** 2 > 1e-11 * sizes).all():  # the rest is rounding
+        if not failed and (np.diag(factor) ** 2 > 1e-11 * sizes).all():  # smaller pivots are rounding errors
             return damping, Curvature(factor)
         damping = 2 * damping if damping > 0 else DAMPING
     return damping, None

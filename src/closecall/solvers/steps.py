@@ -63,7 +63,7 @@ class Rows:
 
     @property
     def averages(self) -> Array:
-        """Which rows are convex averages (rows,)."""
+        """Whether each row is a convex average (rows,)."""
         pairs = zip(self.loss, self.aggregate, strict=True)
         return np.array([get_loss(loss).convex and get_aggregate(name).plain for loss, name in pairs], dtype=bool)
 
@@ -117,7 +117,7 @@ def close_window(net: Any, path: Any, size: Any, total: Any, tol: float) -> tupl
 
 
 def schedule_table(rows: Rows, totals: Array, steps: int) -> tuple[Array, Array]:
-    """Return a table of k up to the last third (steps, rows), with one step if no row decays, and which rows decay."""
+    """Return a table (steps, rows) of k up to the last third (one step if no row decays), and which rows decay."""
     decays = np.array([get_aggregate(name).decays for name in rows.aggregate], dtype=bool)
     last = first_final_step(steps) if decays.any() else 0
     table = np.broadcast_to(rows.k, (last + 1, len(rows))).copy()
@@ -177,10 +177,10 @@ class Descent:
         self.arrange()
 
     def run(self, tol: float, extra: int, beat: Callable[[int, int], None] | None = None) -> tuple[Array, Array]:
-        """Run every row until it converges or has taken all steps, including ``extra`` steps at the final k.
+        """Advance every row until it converges or has taken all steps, including ``extra`` steps at the final k.
 
-        After each step, ``beat`` receives the largest step and the number of active rows. Return the coordinates (rows,
-        coordinates) and the last steps (rows,).
+        After each step, ``beat`` receives the largest step number and the number of active rows. Return the coordinates
+        (rows, coordinates) and the last steps (rows,).
         """
         limit = self.steps + extra
         final, used = self.C.copy(), np.full(len(self.rows), limit)
@@ -202,7 +202,7 @@ class Descent:
     def arrange(self) -> None:
         """Arrange the rows in blocks, and compute everything that remains valid until rows leave."""
         fixed = ~self.decays | (self.step >= self.last)
-        self.falling = not fixed.all()  # before the last third k changes at every step
+        self.falling = not fixed.all()  # before the last third, k changes at every step
         self.blocks = make_blocks(self.rows, self.block_rows, np.flatnonzero(~self.fast))
         wide = make_blocks(self.rows, self.wide_rows, np.flatnonzero(self.fast), mixed=True)
         self.wide_blocks = [

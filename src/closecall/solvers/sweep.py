@@ -1,7 +1,7 @@
 """Solve hundreds of problems at once: every combination of loss, aggregate, k, alpha and fold is a row of a matrix.
 
 No work is repeated. `close`, `close_decay` and `atk` with k = n *are* `average`. All decay runs with the same loss,
-alpha and fold start from the same average. Equal problems are solved once, and converged problems leave the batch.
+alpha and fold start from the same average. Identical problems are solved once, and converged problems leave the batch.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Prepared:
 
     @cached_property
     def masses(self) -> list[Mass]:
-        """The masses of the folds in the type of the design."""
+        """The masses of the folds, with the dtype of the design."""
         return [make_mass(mass, self.design.signed.dtype.type) for mass in self.design.masses]
 
     def least_squares(self, fold_of: Array) -> Array:
@@ -95,7 +95,7 @@ def sweep(
 ) -> tuple[Array, Array, Array, Array]:
     """Solve problems without certificates, as a search does before it refits the best one with :func:`solve`.
 
-    Return coef (problems, features), and the intercepts, the steps used and lower bounds on the minima (problems,). A
+    Return coef (problems, features), and arrays (problems,) of intercepts, steps used and lower bounds on the minima. A
     bound is 0 if none is known.
     """
     with _finite_results():
@@ -136,13 +136,13 @@ def _starts(prepared: Prepared, init: Any, fold_of: Array, problems: Sequence[Pr
 def _from_sample(design: Design, rows: Rows, start: Array, limits: Limits) -> Array:
     """Return starts for many dense examples: the minimum for the middle alpha of each group on a sample of them.
 
-    This halves the time to compute the averages in a search on 100,000 x 20 data.
+    These starts halve the time needed to compute the averages in a search on 100,000 x 20 data.
     """
     step = min(12, design.samples // 25_000)
     if design.samples < FROM_ROWS or not isinstance(design.signed, np.ndarray):
         return start
     masses = np.ascontiguousarray(design.masses[:, ::step])
-    if not masses.any(axis=1).all():  # a fold leaves out just these examples
+    if not masses.any(axis=1).all():  # a fold leaves out exactly these examples
         return start
     signed = np.ascontiguousarray(design.signed[::step])
     few = replace(design, signed=signed, spectrum=design.spectrum / step, masses=masses)
@@ -201,7 +201,7 @@ class _Batch:
         chosen = needed[first]
         passes = np.full(len(chosen), third)
         passes[root_of[average[needed]]] = self.steps + self.extra
-        for budget in np.unique(passes):  # a root that only serves decay runs stops after the first third
+        for budget in np.unique(passes):  # a root that is needed only for decay runs stops after the first third
             group = np.flatnonzero(passes == budget)
             parts = [part for part in np.array_split(group, self.threads) if part.size]
             task = partial(self._solve_roots, rows, start, int(budget))
@@ -221,7 +221,7 @@ class _Batch:
         return minimize(self.design, roots, self.masses, _from_sample(self.design, roots, start[index], limits), limits)
 
     def _share(self, stepping: Array, rows: Rows, C: Array, used: Array) -> None:
-        """Run the rows that need majorising steps, with similar rows together, and divide them among the threads."""
+        """Advance the rows that need majorising steps; similar rows stay together, and the threads share the work."""
         some = rows.take(stepping)
         order = stepping[np.lexsort((some.k, some.aggregate, some.loss, some.fold))]
         work = len(order) * self.design.samples

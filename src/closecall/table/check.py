@@ -1,7 +1,7 @@
-"""Find rows to check (doubtful labels, extreme cells, near-duplicates with different labels) and give hints on columns.
+"""Find rows to check (doubtful labels, extreme cells, near-duplicates with different labels); give hints about columns.
 
-A label is doubtful if it is contradicted by a model that was not trained on its row: close-k on squashed columns or a
-forest, whichever is more accurate. Rows are ordered by the probability of their label, as in cleanlab. On 20 PMLB
+A label is doubtful if it is contradicted by a model that was not trained on its row: either close-k on squashed columns
+or a forest, whichever is more accurate. Rows are ordered by the probability of their label, as in cleanlab. On 20 PMLB
 data sets with 10 % of the labels flipped, about 60 % of the top 10 % of the rows were indeed mislabelled
 (docs/results/beyond-check.md).
 """
@@ -61,8 +61,8 @@ def check_rows(X: Any, y: Any, *, random_state: int = 0) -> Any:
     frame
         ``kind`` is ``label`` if a model that was not trained on the row contradicts its label, ``cell`` if a number is
         extreme, and ``twin`` if the same row occurs with a different label. ``row`` is counted from 0, ``said`` is the
-        label according to the model or the twin, and ``score`` is its probability or a number of robust deviations. The
-        other columns are ``label``, ``by`` and ``detail``.
+        label according to the model or the twin, and ``score`` is the probability that the label is wrong or a number
+        of robust deviations. The other columns are ``label``, ``by`` and ``detail``.
 
     Examples
     --------
@@ -104,7 +104,7 @@ def check_table(table: Sheet, opinions: Sequence[Opinion] = (), seed: int = 0) -
 
 
 def _opinions(X: Array, codes: Array, seed: int) -> tuple[Opinion, ...]:
-    """Return out-of-bag votes of a forest, and cross-validated probabilities of the model of ``closecall fit``."""
+    """Return out-of-bag votes from a forest, and cross-validated probabilities from the model of ``closecall fit``."""
     forest = RandomForestClassifier(TREES, min_samples_leaf=LEAF, oob_score=True, random_state=seed).fit(X, codes)
     folds = StratifiedKFold(max(2, min(FOLDS, int(np.bincount(codes).min()))), shuffle=True, random_state=seed)
     scores = cross_val_predict(CloseKClassifierCV(random_state=0), X, codes, cv=folds, method="decision_function")
@@ -137,19 +137,19 @@ def chances_of(scores: Array, codes: Array) -> Array:
 
 
 def _labels(by: str, chances: Array, codes: Array, classes: Array) -> list[tuple[Any, ...]]:
-    """Return the rows whose label the better model contradicts, the least probable label first."""
+    """Return the rows whose labels the better model contradicts, with the least probable label first."""
     own = chances[np.arange(len(codes)), codes]
     wrong = np.flatnonzero(~np.isnan(own) & (chances.argmax(axis=1) != codes))
     found = []
     for row in wrong[np.argsort(own[wrong], kind="stable")].tolist():
         label, said = classes[codes[row]], classes[chances[row].argmax()]
-        words = f"{by} gives {said} {chances[row].max():.0%} and {label} {own[row]:.0%}"
+        words = f"{by} gives {chances[row].max():.0%} to {said} and {own[row]:.0%} to {label}"
         found.append(("label", row, label, said, float(1 - own[row]), by, words))
     return found
 
 
 def deviations(values: Array) -> Array:
-    """Return the distances (rows,) of numbers from their median; NaN if missing.
+    """Return the distances (rows,) of numbers from their median; missing numbers give NaN.
 
     Distances are divided by the robust deviation of the values on the same side of the median. A column with a long
     tail has a large deviation on that side, so its tail does not count as extreme.
@@ -167,7 +167,7 @@ def deviations(values: Array) -> Array:
 
 
 def _cells(table: Sheet) -> list[tuple[Any, ...]]:
-    """Return the rows with an extreme number, the most extreme first; each row is listed once, for its worst cell."""
+    """Return the rows with an extreme number, most extreme first; each row is listed only once, for its worst cell."""
     farthest: dict[int, tuple[float, str]] = {}
     for column in table.columns:
         if column.kind == "nominal":
@@ -213,7 +213,7 @@ def _twins(X: Array, codes: Array, classes: Array) -> list[tuple[Any, ...]]:
 LEAK = 0.99
 #: A column with at most this many distinct whole numbers may hold categories.
 CATEGORIES = 12
-#: Number of rows to examine.
+#: The number of rows to examine.
 LOOK = 5000
 #: A column whose names occur at most this often on average is almost an identifier.
 ALMOST = 1.5
@@ -250,7 +250,7 @@ def _codes(values: Any, column: Any) -> Array:
 
 
 def _leak(name: str, values: Array, codes: Array, target: str) -> Iterator[str]:
-    """Report a copy of the target, or a column from which a small tree predicts nearly all held-out rows."""
+    """Report a copy of the target, or a column from which a small tree predicts nearly all held-out labels."""
     kinds = np.unique(values, return_inverse=True)[1]
     pairs = len(np.unique(kinds * (codes.max() + 1) + codes))
     if pairs == kinds.max() + 1 == codes.max() + 1:
@@ -279,7 +279,7 @@ def _categories(column: Any, values: Array, table: Sheet) -> Iterator[str]:
             numerals = f"{len(kinds)} different whole numbers ({kinds[0]:g} to {kinds[-1]:g})"
             yield f"{name} has {numerals}: if they are categories, use --nominal {name}"
     elif column.kind == "nominal" and (names := len(np.unique(values))) > 20 and len(values) <= ALMOST * names:
-        yield f"{name} has {names} names in {len(values)} rows and is almost an identifier: use --drop {name}"
+        yield f"{name} has {names} different names in {len(values)} rows and is almost an identifier: use --drop {name}"
 
 
 def _header(table: Sheet) -> Iterator[str]:

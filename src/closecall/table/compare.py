@@ -43,7 +43,7 @@ from .tuning import How, SplitData
 
 #: A class needs this many rows to be in all three parts.
 LEAST = 4
-#: Rows x splits x classes below which processes cost more than they save.
+#: Rows x splits x classes below which separate processes cost more time than they save.
 WORTH = 20_000
 
 
@@ -106,7 +106,7 @@ class Split:
 def run_splits(
     table: Sheet, plan: ComparePlan, order: Order | None = None, contenders: Sequence[Contender] = ()
 ) -> Iterator[Split]:
-    """Yield the results of each split, for the given contenders or, by default, those of the plan."""
+    """Yield the results of each split for the given contenders; by default, these are the contenders of the plan."""
     table = table.parsed()
     order, contenders = order or Order(), (*(contenders or plan.contenders()), LARGEST)
     codes = np.unique(table.labels.astype(str), return_inverse=True)[1]

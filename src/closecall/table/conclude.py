@@ -1,6 +1,6 @@
 """Draw conclusions from the splits of a comparison: intervals, paired differences and a verdict.
 
-Intervals and tests are corrected as in Nadeau & Bengio; p-values are adjusted over all tests of the table (Holm).
+Intervals and tests are corrected as in Nadeau & Bengio; p-values are adjusted across all tests on the table (Holm).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Result:
 
     ``method``, ``label``, ``family`` and ``what`` come from the contender; ``loss`` is empty if the method has its own
     loss. ``k``, ``alpha`` (NaN if the method has none) and ``setting`` are the values chosen most often; ``ks`` and
-    ``alphas`` are the values of each split. ``confusion`` (true classes, predicted classes) counts the test rows of all
+    ``alphas`` are the values on each split. ``confusion`` (true classes, predicted classes) counts the test rows of all
     splits; ``ratio`` is the number of test rows divided by the number of training rows.
     """
 
@@ -138,7 +138,7 @@ class Conclusion:
 
 
 def half_width(values: Array, ratio: float = TEST_OVER_TRAIN) -> float:
-    """Return half the width of the corrected 95 % interval of the mean of values (splits,)."""
+    """Return half the width of the corrected 95 % interval for the mean of values (splits,)."""
     spread = np.std(values, ddof=1) * np.sqrt(1 / len(values) + ratio)
     return float(stats.t.ppf(1 - SIGNIFICANCE / 2, len(values) - 1) * spread)
 
@@ -152,7 +152,7 @@ def conclude(
     classes, counts = np.unique(table.labels.astype(str), return_counts=True)
     results = [_result(each, splits, len(classes)) for each in (*(contenders or plan.contenders()), LARGEST)]
     learns = clearly_learns(splits, results, (order or Order()).units(len(table.labels)))
-    # By the mean up to rounding; the plain model wins ties.
+    # Methods are ranked by their means, up to rounding; the plain model wins ties.
     results.sort(key=lambda result: (-round(result.mean, 12), result.method != plain))
     largest = str(classes[counts.argmax()])
     verdict = judge({result.method: result for result in results}, plan.plain, metric, largest, learns)
@@ -173,7 +173,7 @@ def _result(contender: Contender, splits: Sequence[Split], classes: int) -> Resu
 
 
 def clearly_learns(splits: Sequence[Split], results: Sequence[Result], units: Units) -> bool:
-    """Test, row by row, whether some contender is clearly more accurate than always predicting the largest class.
+    """Test, row by row, whether any contender is clearly more accurate than always predicting the largest class.
 
     A test over rows is more sensitive than one over a few splits. The significance level is divided among the
     contenders.
@@ -196,7 +196,7 @@ def clearly_learns(splits: Sequence[Split], results: Sequence[Result], units: Un
 
 
 def against(results: Sequence[Result], reference: Result) -> dict[str, Difference]:
-    """Return how much all other results differ from the reference on the same splits, with adjusted p-values."""
+    """Return how much every other result differs from the reference on the same splits, with adjusted p-values."""
     others = [result for result in results if result.method != reference.method]
     moves = [np.array(other.values) - np.array(reference.values) for other in others]
     p = [corrected_test(move, np.zeros_like(move), test_over_train=reference.ratio) for move in moves]
@@ -212,7 +212,7 @@ def judge(
 ) -> tuple[str, str, str, str, str, tuple[Difference, ...]]:
     """Return the verdict, the method to use, the verdict in words, the reason, the linear verdict, and the gains.
 
-    ``learns`` states whether some contender is known to be better than always predicting the largest class, even if its
+    ``learns`` states whether any contender is known to be better than always predicting the largest class, even if its
     gains on the splits are not significant.
     """
     over = against(list(found.values()), found[plain[0]])
@@ -223,7 +223,7 @@ def judge(
     tested = [found[name] for name in (plain[0], *over)]
     beaten = against(tested, found[MAJORITY]) if MAJORITY in found else {}
     if beaten and not learns and not any(each.helps for each in beaten.values()):
-        text = f"no model learns anything here: always predicting {largest!r} is as good"
+        text = f"no model learns anything here: always predicting {largest!r} is just as good"
         reason = f"no model is significantly better than always predicting the largest class; {reason}"
         return "nothing", MAJORITY, text, reason, linear, ()
     if not helps:
@@ -233,7 +233,7 @@ def judge(
         return "close-k", CLOSE_K, linear, reason, linear, helps
     start = f"use {best.label}" if best.family == "linear" else f"{best.label} does better than linear models"
     text, verdict = f"{start}: {helps[0].words(metric)}", "tree" if best.family == "tree" else "other"
-    return verdict, best.method, text, f"{reason}; if it has to be linear, {linear}", linear, helps
+    return verdict, best.method, text, f"{reason}; if the model has to be linear, {linear}", linear, helps
 
 
 def _linear(gain: Difference | None, plain: str, metric: Metric) -> str:

@@ -40,8 +40,8 @@ MAJORITY = "majority"
 LOGISTIC_GRID = Grid(LogisticRegression, {"C": CS}, {"max_iter": 1000}, "C={C:g}")
 #: Contenders that take part by default.
 USUAL = (CLOSE_K, LOGISTIC, UNSQUASHED, EXACT_THRESHOLD, "random_forest", "gradient_boosting")
-#: The plain model that close-k is compared with, by loss: name, verdict and description. Other losses use that of
-#: logistic.
+#: The plain model that close-k is compared with, by loss: name, verdict and description. Other losses use the plain
+#: model of the logistic loss.
 PLAIN = {
     "logistic": (LOGISTIC, "logistic", "plain logistic regression"),
     "hinge": ("linear_svc", "svm", "a plain linear SVM"),
@@ -252,14 +252,14 @@ def contender_of(name: str, how: How | None = None) -> Contender:
     if plain not in INSTALLED:
         names = ", ".join((*known, *INSTALLED))
         raise ValueError(
-            f"unknown contender {name!r}; choose one of: {names}, or package:Class of an installed package"
+            f"unknown contender {name!r}; choose one of: {names}, or package:Class from an installed package"
         )
     imported(INSTALLED[plain].grid.make)
     return INSTALLED[plain]
 
 
 def libraries() -> dict[str, str]:
-    """Return an error message for each contender of :data:`INSTALLED` that is installed; empty if it works."""
+    """Return an error message for each installed contender of :data:`INSTALLED`; the message is empty if it works."""
     found = {}
     for name, each in INSTALLED.items():
         if importlib.util.find_spec(re.split("[:.]", each.grid.make)[0]) is not None:

@@ -31,13 +31,13 @@ COEFFICIENTS, CALLS, COLUMNS = 15, 12, 6
 
 
 def moves(comparison: Conclusion) -> tuple[list[Row], list[Row]]:
-    """Return the gains of the contenders over the plain model, as summaries (best first) and for single splits."""
+    """Return the gains of the contenders over the plain model, as summaries (best first) and for individual splits."""
     metric, results, plain = comparison.metric, comparison.found, comparison.found[comparison.plain]
     lowest = min(result.mean for result in comparison.results if result.family != "majority")
     summaries, splits = list[Row](), list[Row]()
     for method, difference in comparison.over.items():
         result = results[method]
-        # A much worse result of the largest class would squeeze all others together in the chart.
+        # A much worse result for the largest class would squeeze all others together in the chart.
         if result.family == "majority" and result.mean <= lowest - 0.1:
             continue
         mean, low, high = map(metric.gain, difference.interval)
@@ -69,7 +69,7 @@ def rows(comparison: Conclusion) -> list[Row]:
 
 
 def mistakes(comparison: Conclusion) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
-    """Return confusion matrices of the recommended and the plain model: caption, header, and rows with the recall."""
+    """Return confusion matrices for the recommended and the plain model: caption, header, and rows with the recall."""
     kept, found = comparison.classes[:CLASSES], []
     header = ("true class", *(f"predicted {name}" for name in kept), "recall")
     for method in dict.fromkeys([comparison.use, comparison.plain, CLOSE_K]):

@@ -1,4 +1,4 @@
-"""Export the model of a table to other tools, as a scikit-learn Pipeline or an ONNX file."""
+"""Export a model for tables to other tools, as a scikit-learn Pipeline or an ONNX file."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self.recipe_.matrix(X)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Return the names of the columns of the matrix."""
+        """Return the names of the columns in the matrix."""
         check_is_fitted(self, "recipe_")
         return np.array(self.recipe_.names, dtype=object)
 
@@ -100,7 +100,7 @@ def to_onnx(model: TableModel) -> Any:
         entry.key, entry.value = input_name(place), f"{step.column.name} ({step.column.kind})"
     constants = map(numpy_helper.to_array, found.graph.initializer)
     if not all(np.isfinite(each).all() for each in constants if each.dtype.kind == "f"):
-        raise DataError("some numbers of the model are not finite in ONNX's precision: fit it again")
+        raise DataError("some numbers in the model are not finite in ONNX's precision: fit it again")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Divide rows into training, validation and test parts: at random by class, by groups, or by time."""
+"""Divide rows into training, validation and test parts: at random within each class, by groups, or by time."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Order:
         return Units(self.values, "groups") if self.kind == "groups" else apart(samples)
 
     def _different(self, codes: Array, splits: int, seed: int) -> list[Parts]:
-        """Return splits of the groups with different test parts, or fewer if there are not enough.
+        """Return splits of the groups, each with a different test part; if not enough of them exist, return fewer.
 
         Repeating a split would make the result look more certain than it is.
         """
@@ -107,13 +107,13 @@ class Order:
         folds = [test for _, test in splitter.split(codes, codes, self.values)]
         parts = np.sort(np.concatenate(folds[2:])), np.sort(folds[1]), np.sort(folds[0])
         if any(len(np.unique(codes[part])) < len(np.unique(codes)) for part in parts[:2]):
-            raise DataError("--groups: a class is in too few groups to be in every part; merge classes or groups")
+            raise DataError("--groups: a class occurs in too few groups to be in every part; merge classes or groups")
         return parts
 
     def _by_time(self, codes: Array, splits: int) -> list[Parts]:
-        """Return a split for each block of later rows; of the rows before it, a third are for validation.
+        """Return a split for each block of later rows; a third of the rows before the block are used for validation.
 
-        Rows with the same time are never divided between parts, because they may depend on each other.
+        Rows with the same time are always in the same part, because they may depend on each other.
         """
         order = np.argsort(self.values, kind="stable")
         starts = _starts(self.values[order])
@@ -132,7 +132,7 @@ class Order:
         return found
 
     def inner(self, codes: Array, rows: Array) -> tuple[Any, Array | None]:
-        """Return ``cv`` and groups for a search among some rows, which must be sorted if the splits are by time."""
+        """Return ``cv`` and groups for a search within some rows, which must be sorted if the splits are by time."""
         if self.kind == "groups":
             groups = self.values[rows]
             fewest = min(len(np.unique(groups[codes[rows] == code])) for code in np.unique(codes[rows]))
@@ -161,7 +161,7 @@ def _nearest(starts: Array, wanted: Array) -> list[int]:
 
 
 def _edges(starts: Array, rows: int, blocks: int) -> list[int]:
-    """Return the ends of up to ``blocks`` blocks of the later rows, which begin at the starts of new times."""
+    """Return the edges of up to ``blocks`` blocks of the later rows; each block begins where a later time begins."""
     return [*_nearest(starts, np.linspace(int(HISTORY * rows), rows, blocks + 1).astype(int)[:-1]), rows]
 
 

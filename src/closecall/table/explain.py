@@ -22,9 +22,9 @@ def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
     The first result has ``prediction``, ``against`` (the other class, or the runner-up), ``score`` (positive; the sum
     of ``start`` and all pulls), ``start`` (the score of a typical row), ``probability`` or None, and ``adds_up``. If
     the model is not linear, ``adds_up`` is False: a pull is then the amount by which the score would drop if the column
-    had its usual value, and the pulls need not add up. The second result lists for each column (the strongest
-    pull first): ``column``, its ``value``, its ``usual`` value (median or mode), its ``pull`` towards the prediction
-    and, for a numeric column, ``per_unit`` (the effect of increasing the value by 1, unless the value is extreme) and
+    had its usual value, and the pulls need not add up. The second result lists for each column (with the strongest pull
+    first): ``column``, its ``value``, its ``usual`` value (median or mode), its ``pull`` towards the prediction and,
+    for a numeric column, ``per_unit`` (the effect of increasing the value by 1, unless the value is extreme) and
     ``flips_at`` (the value at which the other class would win).
     """
     row, classes, steps = frame.iloc[:1], model.classifier.classes_.tolist(), model.recipe.places()
@@ -43,7 +43,7 @@ def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
         "probability": chance, "adds_up": model.linear,
     }  # fmt: skip
     weights = None
-    if model.linear:  # of the winner's lead over the other class
+    if model.linear:  # the effect on the winner's lead over the other class
         coef = model.classifier.coef_
         weights = coef[winner] - coef[other] if len(coef) > 1 else (winner - other) * coef[0]
     pulls = [

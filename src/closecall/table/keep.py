@@ -1,4 +1,4 @@
-"""Files of nonlinear models, written with skops; only numbers are read back, unless the user trusts the author."""
+"""Files for nonlinear models, written with skops; only numbers are read back, unless the user trusts the author."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from closecall.table.read.dataset import DataError
 from .rebuild import SCHEMA, Stored, is_own, names_in, parts, rebuilt
 
 NEEDS = "{!r} is saved with skops, which is not installed: pip install skops (linear models do not need it)"
-#: The largest number of members of an archive.
+#: The largest number of members in an archive.
 MAX_MEMBERS = 100_000
 #: The largest number of types in an error message.
 LISTED = 50
@@ -35,13 +35,13 @@ def members_of(path: str | os.PathLike[str]) -> set[str]:
     """Return the names in an archive; the set is empty if the file is not a readable archive."""
     try:
         with open(path, "rb") as file:
-            if not zipfile.is_zipfile(file):  # cheap, unlike a search through a long table
+            if not zipfile.is_zipfile(file):  # a cheap check, unlike a search through a long table
                 return set()
             check_members(file, MAX_MEMBERS)
             with zipfile.ZipFile(file) as archive:
                 return set(archive.namelist())
     except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError):
-        return set()  # NotImplementedError means a later version of zip
+        return set()  # NotImplementedError means a later version of the zip format
 
 
 def is_skops(path: str | os.PathLike[str]) -> bool:
@@ -96,7 +96,7 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> dict[str,
 
 
 def options_for(path: str | os.PathLike[str]) -> str:
-    """Return the options that ``predict`` needs for a file that was just written, or an empty string."""
+    """Return the options that ``predict`` needs for a file that has just been written, or an empty string."""
     with zipfile.ZipFile(path) as archive:
         stored = Stored(archive, Budget())
         schema = stored.schema()

@@ -1,7 +1,7 @@
 """Metrics: accuracy, balanced accuracy, F1, log loss and AUC.
 
 Scores have the shape (samples, classes), and the class with the largest score is predicted. With two classes, the
-first score of a sample is 0. Higher values are better, so log loss is negative until it is displayed.
+first score of a sample is 0. Higher values are better, so log loss has a minus sign until it is displayed.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from .tuning import How, scores_of
 FORMAT = 1
 #: If a numeric column has at least this many values and none is a number, it is not the column seen in training.
 FEW = 3
-#: Number of training rows that a model remembers.
+#: The number of training rows that a model remembers.
 REMEMBERED = 2000
 
 
@@ -52,7 +52,7 @@ class TableModel:
     def fit(
         cls, table: Sheet, model: str = "close_k", how: How | None = None, order: Order | None = None
     ) -> TableModel:
-        """Fit the preprocessing and a model of :data:`closecall.table.train.MODELS` to a table.
+        """Fit the preprocessing and a model from :data:`closecall.table.train.MODELS` to a table.
 
         The folds of a search keep the groups or times of ``order`` apart.
         """
@@ -73,7 +73,7 @@ class TableModel:
 
     @property
     def coefficients(self) -> list[dict[str, Any]]:
-        """Every coefficient by name, the largest first, per standard deviation and per unit; empty if not linear."""
+        """Every coefficient by name, largest first, per standard deviation and per unit; empty for nonlinear models."""
         if not self.linear:
             return []
         classes = self.classifier.classes_.tolist()
@@ -111,7 +111,7 @@ class TableModel:
         X = self.recipe.matrix(frame, strange)
         scores = self.scores(X)
         if self.linear:
-            # As objects, so a long label is stored once, however many rows have it.
+            # Labels are stored as objects, so a long label is stored once, however many rows have it.
             classes = self.classifier.classes_.astype(object)
             labels = classes[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
         else:
@@ -126,7 +126,7 @@ class TableModel:
     def scores(self, X: Array) -> Array:
         """Return scores (rows,) of the second of two classes, or (rows, classes).
 
-        Linear scores are sums over the columns; others are log odds or log probabilities if the classifier has any.
+        Linear scores are sums over the columns; others are log odds or log probabilities if the classifier has them.
         """
         if self.linear:
             return self.classifier.decision_function(X)
@@ -145,7 +145,7 @@ class TableModel:
                 raise DataError(f"the column {name!r} {found}; pass the column that the model was trained on")
 
     def check(self, names: Sequence[str], known: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return notes on unused columns (except ``known`` ones); raise an error that names missing ones."""
+        """Return notes on unused columns (except ``known`` ones); raise an error that names any missing columns."""
         wanted = [step.column.name for step in self.recipe.steps]
         new = [name for name in names if name not in (*wanted, *known, self.target)]
         if missing := [name for name in wanted if name not in names]:
@@ -206,7 +206,7 @@ class TableModel:
 
 
 def _checked(given: dict[str, Any], classifier: Any) -> TableModel:
-    """Return the model of a stored state; anything that ``save`` would not have written raises an error."""
+    """Rebuild a model from its stored state; anything that ``save`` would not have written raises an error."""
     steps, mean, scale = tuple(_stored_step(*each) for each in given["steps"]), given["mean"], given["scale"]
     bound = _is(float, given.get("bound", 0.0)) or np.inf  # an earlier release did not squash
     seen = given.get("seen", np.empty(0, dtype=np.uint64))  # an earlier release did not store it

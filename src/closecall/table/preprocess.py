@@ -1,7 +1,7 @@
 """Turn the columns of a table into a matrix, using an encoding learnt from the training rows.
 
-A missing number becomes the training median, and a missing name becomes the most frequent name. Each category gets a
-column, except that categories too rare to learn from share one. Columns are scaled and squashed as by
+A missing number becomes the training median, and a missing name becomes the most frequent name. Each category gets its
+own column, except that categories too rare to learn from share one. Columns are scaled and squashed as in
 :class:`closecall.SquashingScaler`; without squashing, they are scaled by their mean and standard deviation.
 """
 
@@ -24,8 +24,8 @@ from closecall.table.read.dataset import MATRIX_BYTES, DataError, encoded, in_or
 #: text would fill the memory. All other names share one level.
 SEEN, MAX_LEVELS = 3, 1000
 OTHER = "other"
-#: Without squashing, the least scale of columns with two values, as a share of their difference; otherwise a rare name
-#: would be scaled up to variance 1.
+#: Without squashing, the smallest scale for columns with two values, as a share of their difference; otherwise a rare
+#: name would be scaled up to variance 1.
 FLOOR = 0.5
 
 
@@ -53,12 +53,12 @@ class Step:
 
     @property
     def width(self) -> int:
-        """The number of columns of the matrix."""
+        """The number of columns in the matrix."""
         return len(self.kinds) - self.first if self.levels else 1
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns of the matrix."""
+        """The names of the columns in the matrix."""
         name = self.column.label
         return [f"{name}={level}" for level in self.kinds[self.first :]] if self.levels else [name]
 
@@ -70,7 +70,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Preprocessor:
-    """Steps fitted on training rows, and the centre and scale (features,) of the resulting columns.
+    """Steps fitted to training rows, and the centre and scale (features,) of the resulting columns.
 
     Cells beyond ``bound`` deviations are squashed; infinity means no squashing.
 
@@ -125,7 +125,7 @@ class Preprocessor:
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns of the matrix."""
+        """The names of the columns in the matrix."""
         return [name for step in self.steps for name in step.names]
 
     def matrix(self, frame: Any, strange: Counter[str] | None = None) -> Array:

@@ -52,7 +52,7 @@ class Stored:
         return read_member(self.archive, self.archive.getinfo(node["file"]), self.budget, dtype)
 
     def numbers(self, node: Any, *shape: int) -> Array:
-        """Return finite 64-bit numbers of the given shape."""
+        """Return finite 64-bit numbers with the given shape."""
         found = self.array(node, _FLOAT)
         if found.shape != shape or not np.isfinite(found).all():
             raise ValueError("some of its numbers are missing or not finite")
@@ -113,8 +113,8 @@ def names_in(schema: Any) -> Iterator[str]:
 def checked_depth(nodes: Array, inner: Array, names: tuple[str, str, str], features: int) -> int:
     """Return the depth of a tree that can be traversed safely; raise an error if a node points outside the tree.
 
-    ``inner`` (nodes,) marks the nodes that are not leaves; ``names`` are the fields of a node's left child, right child
-    and feature.
+    ``inner`` (nodes,) marks the nodes that are not leaves; ``names`` are the fields that hold a node's left child,
+    right child and feature.
     """
     left, right, column = (nodes[name][inner].astype(np.int64) for name in names)
     place, children = np.flatnonzero(inner), np.concatenate([left, right])
@@ -159,7 +159,7 @@ def _forest(stored: Stored, given: dict[str, Any], classes: int, features: int) 
 
 
 def _boosting(stored: Stored, given: dict[str, Any], classes: int, features: int) -> Any:
-    """Rebuild boosted trees from a tree for each round (or for each round and class) and the baseline score."""
+    """Rebuild boosted trees from one tree per round (or per round and class) and the baseline score."""
     model = HistGradientBoostingClassifier(max_iter=1, early_stopping=False, random_state=0)
     model.fit([[0.0], [1.0], [2.0]], [0, 1, min(2, classes - 1)])
     ((pattern, *_),) = model._predictors
@@ -202,7 +202,7 @@ KINDS: dict[str, tuple[dict[str, Any], Callable[[Stored, dict[str, Any], int, in
         {"algorithm": "brute", "weights": "uniform", "metric": "minkowski", "p": 2}, _neighbours
     ),
 }  # fmt: skip
-#: Settings that were tuned, and are kept with the model.
+#: Settings that were tuned and are kept with the model.
 _SETTINGS = ("max_features", "min_samples_leaf", "max_leaf_nodes", "setting_")
 
 
@@ -214,7 +214,7 @@ def is_own(stored: Stored, state: dict[str, Any]) -> bool:
 
 
 def rebuilt(stored: Stored, node: Any, features: int) -> Any:
-    """Rebuild a classifier of :data:`KINDS`; anything that ``closecall fit`` would not have written raises an error."""
+    """Rebuild a classifier in :data:`KINDS`; anything that ``closecall fit`` would not have written raises an error."""
     given = parts(node)
     labels = stored.array(given["classes_"])
     if labels.dtype.kind != "U" or labels.ndim != 1 or len(labels) < 2 or (labels[1:] <= labels[:-1]).any():

@@ -56,7 +56,7 @@ LISTED = 15
 
 
 def page_path(given: Path | None, name: str) -> Path:
-    """Return the path of the page: the given file, in the given folder, or in a folder named after the table.
+    """Return the path of the page: the given file, or a file in the given folder or in a folder named after the table.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def make_folder(page: Path) -> None:
 
 
 def check_packages() -> str:
-    """Return why no page can be created, or an empty string."""
+    """Return the reason why no page can be created, or an empty string."""
     try:
         import closecall.report.html  # noqa: F401
         from closecall.report.charts import check_room
@@ -118,7 +118,7 @@ def to_csv(found: TableComparison) -> str:
 
 
 def suspect_rows(suspects: Any, most: int = 0) -> list[tuple[str, ...]]:
-    """Return the first ``most`` rows to check of each kind (0: all), numbered from 1, not counting the header line."""
+    """Return the first ``most`` rows of each kind to check (0: all), numbered from 1, not counting the header line."""
     found: list[tuple[str, ...]] = []
     for kind in KINDS:
         mine = suspects[suspects["kind"] == kind].head(most or len(suspects))
@@ -162,7 +162,7 @@ def to_html(found: TableComparison, beside: Sequence[str] = ()) -> str:
         suspect_counts=f"{suspect_counts(found.rows)}.", precision=PRECISION,
         findings=content.findings(found.diagnosis),
         how=f"Mean test {comparison.metric.label} over {len(found.splits)} splits with its 95 % interval. Gains are "
-        f"relative to {comparison.found[comparison.plain].title}, and p is adjusted over the contenders (Holm). "
+        f"relative to {comparison.found[comparison.plain].title}, and p is adjusted across the contenders (Holm). "
         "The values of k, alpha and the setting are those chosen most often in validation.",
         results=results, columns=columns, formats={**content.FORMATS, comparison.metric.label: ".2f"},
         choices={"loss": list(dict.fromkeys(row["loss"] for row in results if row["loss"]))},
@@ -193,7 +193,7 @@ def _environment() -> Row:
 #: The rows on which methods are tuned and scored, by how the rows are divided.
 _DIVIDED = {
     "": "75 % of the rows and scored on the rest",
-    "groups": "about 75 % of the rows and scored on the rest, with every group on one side",
+    "groups": "about 75 % of the rows and scored on the rest, with no group in both",
     "time": "earlier rows and scored on later ones",
 }
 

@@ -1,6 +1,6 @@
 """Fit Parquet files that are too large for memory: one pass summarises the columns, and the others fit the model.
 
-The model and its file are the same as for a table in memory: numbers are filled in, scaled and squashed as by
+The model and its file are the same as for a table in memory: numbers are filled in, scaled and squashed as in
 :class:`closecall.table.preprocess.Preprocessor`, with the quantiles of :mod:`closecall.cluster.columns`; labels are
 text.
 """
@@ -75,7 +75,7 @@ def schema_of(paths: Sequence[str], target: str, drop: Collection[str]) -> tuple
 def classes_of(
     labels: dict[Any, int], target: str, what: str = "table"
 ) -> tuple[dict[Any, int], dict[str, int], tuple[str, ...]]:
-    """Return the code of each value of a target, the number of rows of each class, and notes."""
+    """Return the code of each value of a target, the number of rows in each class, and notes."""
     values = list(labels)
     text = texts(need_pandas().Series(values)).tolist()
     names = {value: name for value, name in zip(values, text, strict=True) if value is not None and name == name}
@@ -94,7 +94,7 @@ def fit_streamed(
     source: ParquetSource, model: str = "close_k", how: How | None = None, *, keep: Collection[str] = (),
     callback: Callable[[PassEvent], None] | None = None, max_gathered: int = MAX_GATHERED,
 ) -> Streamed:  # fmt: skip
-    """Fit a model of :data:`STREAMED` to the numeric columns of Parquet files, read locally or by Dask workers.
+    """Fit a model from :data:`STREAMED` to the numeric columns of Parquet files, read locally or by Dask workers.
 
     If the table has more than ``max_gathered`` entries, its rows are not gathered, and more than two classes are fitted
     one against the rest. ``callback`` receives a :class:`closecall.cluster.PassEvent` for every partition of every

@@ -37,7 +37,7 @@ def read(source: str, target: str = "", reading: Reading | None = None) -> Sheet
     """Read a table to learn from, and detect its columns.
 
     The source is a file, ``-`` for standard input, or the name of a data set (``monk3``, ``pmlb:...``,
-    ``openml:...``). If the target is empty, a column with a usual name is chosen, otherwise the last one.
+    ``openml:...``). If the target is empty, a column with one of the usual names is chosen, otherwise the last one.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def read(source: str, target: str = "", reading: Reading | None = None) -> Sheet
 
 
 def stream(source: str, rows: int = CHUNK, reading: Reading | None = None) -> Iterator[Any]:
-    """Yield frames of at most ``rows`` rows of a file or a data set."""
+    """Yield frames of at most ``rows`` rows from a file or a data set."""
     if _is_file(source):
         yield from stream_file(source, rows, reading=reading)
     else:

@@ -1,4 +1,4 @@
-"""Train the models of ``closecall fit``, and estimate how well they predict; their names are those of ``compare``."""
+"""Train the models of ``closecall fit``, and estimate how well they predict; ``compare`` uses the same names."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ from .tuning import CS, How, SplitData, scores_of
 
 def _searched(name: str, X: Array, y: Array, how: How) -> Any:
     # The model is calibrated even if it is logistic regression, because accuracy may choose a penalty that flattens
-    # probabilities (on three churn tables, quintiles were off by up to 6 points; calibrated, by up to 5).
+    # probabilities (on three churn tables, quintiles were off by up to 6 points; after calibration, by up to 5).
     return search_of(name, how).fit(X, y, groups=how.groups)
 
 
 def _pairs(X: Array, y: Array, how: How, folds: int = 5) -> list[tuple[Array, Array]]:
-    """Return the folds of a fit: by groups or times if given, otherwise stratified."""
+    """Return the folds for a fit: by groups or times if given, otherwise stratified."""
     fewest = int(np.unique(y, return_counts=True)[1].min())
     plain = StratifiedKFold(max(2, min(folds, fewest)), shuffle=True, random_state=0)
     return list(check_cv(how.cv or plain).split(X, y, how.groups))
@@ -73,7 +73,7 @@ def _tuned(plain: Any, loss: str, X: Array, y: Array, how: How) -> Any:
 
 
 def _worth(metric: Metric, model: Any, X: Array, y: Array) -> float:
-    """Score a model as ``compare`` does, even if a fold lacks a class or the model has only scores."""
+    """Score a model as ``compare`` does, even if a fold lacks a class or the model gives only scores."""
     scores, logs = scores_of(model, X, metric.least)
     if metric.probabilities and not logs:  # no calibrated probabilities are available yet
         metric = METRICS["accuracy"]
@@ -83,7 +83,7 @@ def _worth(metric: Metric, model: Any, X: Array, y: Array) -> float:
 def _calibrated(model: Any, X: Array, y: Array, how: How) -> Any:
     """Fit and calibrate a model on the folds of the search, which keep groups and times apart."""
     if how.cv is None or how.calibration is None:
-        # A fixed seed, because the same table must give the same model.
+        # The seed is fixed, because the same table must give the same model.
         return model.set_params(calibration=how.calibration, random_state=0).fit(X, y)
     model.fit(X, y)
     scores = np.full((len(y), len(model.intercept_)), np.nan)
@@ -108,7 +108,7 @@ def _moved(X: Array, y: Array, how: How) -> Any:
 
 
 def _other(name: str, X: Array, y: Array, how: How) -> Any:
-    """Fit a nonlinear contender with the setting that does best over three folds."""
+    """Fit a nonlinear contender with the setting that does best across three folds."""
     metric, codes = METRICS[how.metric], np.unique(y, return_inverse=True)[1]
     classes = int(codes.max()) + 1
     grid: Any = contender_of(name).grid
@@ -147,7 +147,7 @@ MODELS: dict[str, Callable[[Array, Array, How], Any]] = {
 }
 #: The name of the fitted model in a comparison with others.
 FITTED = "fitted"
-#: The least number of rows for which the splits of an estimate run in separate processes.
+#: The smallest number of rows for which the splits of an estimate run in separate processes.
 LARGE = 20_000
 #: The nonlinear models, which are saved with skops.
 OTHERS = (*(each.name for each in built_in(How()).values() if each.family != "linear"), *INSTALLED)
@@ -226,7 +226,7 @@ def why_none(table: Sheet, splits: int, order: Order) -> str:
 
 
 def estimate(table: Sheet, model: str, how: How, order: Order, splits: int, seed: int) -> Conclusion | None:
-    """Evaluate a model alongside logistic regression and the largest class on the same held-out rows.
+    """Evaluate a model on held-out rows, alongside logistic regression and a constant prediction of the largest class.
 
     Return None if no estimate was requested (fewer than two splits) or none is possible; see :func:`why_none`.
     """
@@ -246,7 +246,7 @@ def chosen_words(classifier: Any, model: str, metric: Metric) -> str:
     counts = f"alpha = {getattr(classifier, 'alpha_', getattr(classifier, 'alpha', 0)):g}"
     if not hasattr(classifier, "best_params_"):
         kind = classifier.aggregate.replace("_", " ")
-        words = f"chosen: {kind} of the {classifier.loss} loss with {counts}, as requested by --model {model}"
+        words = f"chosen: {kind} with the {classifier.loss} loss and {counts}, as requested by --model {model}"
         return f"{words}; {setting}" if setting else words
     # The multiclass form is left out: `chosen` names the aggregate itself.
     kind = _kind({**classifier.best_params_, "aggregate": classifier.aggregate_, "multiclass": ""})

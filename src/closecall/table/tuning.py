@@ -68,7 +68,7 @@ class SplitData:
 
 
 def scores_of(model: Any, X: Array, least: float = 1e-6) -> tuple[Array, bool]:
-    """Return scores (samples, 1 or classes) of a fitted model, and whether they are log probabilities."""
+    """Return scores (samples, 1 or classes) from a fitted model, and whether they are log probabilities."""
     if hasattr(model, "predict_proba"):
         return logs_of(model.predict_proba(X), least), True
     if hasattr(model, "decision_function"):
@@ -139,7 +139,7 @@ class Grid:
 
 
 class Boosting(Grid):
-    """The settings of HistGradientBoosting, where one fit gives the values for all numbers of rounds."""
+    """The settings of HistGradientBoosting, for which one fit gives the values for all numbers of rounds."""
 
     def tried(self, data: SplitData, metric: Metric) -> tuple[Array, Any]:
         values, last = [], len(ROUNDS) - 1

@@ -1,4 +1,4 @@
-"""Theory: the paper's bounds, the intercept with the lowest 0-1 loss, and the exact 0-1 minimum of small problems."""
+"""Theory: the paper's bounds, the intercept with the lowest 0-1 loss, and the exact 0-1 minimum for small problems."""
 
 from .bounds import (
     close_value_bounds,

@@ -1,9 +1,9 @@
 """The paper's bounds, with the conditions and constants for which they hold.
 
-docs/theory/mathematics.md proves them and states where the paper is imprecise. L is the close-k loss with its constant
-M (:func:`closecall.objective.aggregate_value`), E the misclassified mass and T = l(0). M is the same for all parameters
-compared, at least T, and at least the largest loss that occurs. In the functions below, ``k`` is the mass that
-``close`` uses, ``threshold`` is T, and ``constant`` is M.
+The proofs are in docs/theory/mathematics.md, which also states where the paper is imprecise. L is the close-k loss with
+its constant M (:func:`closecall.objective.aggregate_value`), E is the misclassified mass, and T = l(0). M is the same
+for all parameters compared, at least T, and at least the largest loss that occurs. In the functions below, ``k`` is the
+mass that ``close`` uses, ``threshold`` is T, and ``constant`` is M.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _check(k: float, threshold: float, constant: float) -> None:
 def close_value_bounds(errors: Any, k: float, *, threshold: float, constant: float) -> tuple[Any, Any]:
     """Return bounds on L / M for a classifier with the given errors (the paper's lemma "bounded by 0-1 loss").
 
-    They are E - k (1 - T / M) <= L / M <= E + k T / M, which is tighter than the paper's E - k < L / M < E + k.
+    The bounds are E - k (1 - T / M) <= L / M <= E + k T / M, which is tighter than the paper's E - k < L / M < E + k.
     ``errors`` (E) may be an array.
 
     Examples
@@ -42,7 +42,7 @@ def close_value_bounds(errors: Any, k: float, *, threshold: float, constant: flo
 def minimizer_errors_bound(optimum: float, k: float, *, whole: bool = True) -> float:
     """Return the largest mass that a minimiser of the close-k loss can misclassify (Lemma k; Lemma optimum if k = 1).
 
-    ``optimum`` is the smallest mass that any classifier of the class misclassifies. Without regularisation,
+    ``optimum`` is the smallest mass that any classifier in the class misclassifies. Without regularisation,
     E(minimiser) < E(optimum) + k. If all masses are whole numbers (``whole``), so is E, which gives the paper's
     E(optimum) + k - 1.
 
@@ -84,14 +84,14 @@ def log_growth(vc: int, samples: int) -> float:
 
 
 def risk_bound(training_risk: float, samples: int, vc: int, delta: float) -> float:
-    """Return a risk bound that holds for all classifiers of a class at once with probability at least 1 - delta.
+    """Return a risk bound that holds for all classifiers in a class at once, with probability at least 1 - delta.
 
     From Vapnik and Chervonenkis's relative deviation inequality and Sauer's lemma, with the training risk r,
 
         R <= r + 2 sqrt(r h) + 4 h,   h = (log sum(binomial(2n, i) for i = 0..vc) + log(4 / delta)) / n.
 
-    This is Corollary 5.2 of Boucheron, Bousquet and Lugosi (2005) with its constants. The n examples are independent
-    draws of mass one. Linear classifiers on d features with an intercept have vc = d + 1.
+    This is Corollary 5.2 of Boucheron, Bousquet and Lugosi (2005) with its constants. The n examples are drawn
+    independently, and each has mass 1. Linear classifiers on d features with an intercept have vc = d + 1.
 
     Examples
     --------

@@ -2,9 +2,9 @@
 
 Let z = y * (x, 1) be an example multiplied by its label, so that a classifier theta is right on z if ``theta . z > 0``.
 The orthants of the space of theta are cones of D = d + 1 rays each. A cone is split by a new ray between two of its
-rays. The signs of the products of z with the rays of a cone decide what is known about z:
+rays. The signs of the products of z with the rays of a cone determine what is known about z:
 
-    all positive: right for every theta of the cone        none positive: wrong for every theta of the cone
+    all positive: right for every theta in the cone        none positive: wrong for every theta in the cone
     both:         undecided; only these are kept, and their products with a new ray are a mixture of two columns
 
 The mass of the wrong examples is a lower bound on the errors in the whole cone. Each ray is a classifier, so its errors
@@ -12,11 +12,11 @@ are an upper bound. A cone is dropped if its lower bound reaches the target. If 
 misclassifies less than the target. The target rises from half the errors of the best known classifier to the full
 number, so a proven bound is always available; the last pass takes most of the time.
 
-Pairs of undecided examples raise the bound: if no theta of the cone is right on both examples, one of them counts as an
-error. :func:`matched` chooses the pairs. On the data of docs/results/beyond-exact.md, they halve the number of cones.
+Pairs of undecided examples raise the bound: if no theta in the cone is right on both examples, one of them counts as an
+error. :func:`matched` chooses the pairs. On the data in docs/results/beyond-exact.md, pairs halve the number of cones.
 
 A cone is split on a long edge whose ends disagree about a large undecided mass, at the mean position where the sign
-changes. If only the mass were considered, a few edges might be split forever while the others stay long.
+changes. If only the mass were considered, a few edges might be split forever while the others stayed long.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def least_outside(
 ) -> float:
     """Split cones until the best classifier is proven optimal or time runs out; return the lower bound.
 
-    Vectors, weights, ``accept`` and the bound are those of :func:`closecall.theory.cover.lightest_cover`. ``best`` is
-    the weight outside a known half-space. ``slopes`` (dimensions - 1,) are the slopes of a good classifier, if the last
+    Vectors, weights, ``accept`` and the bound are as in :func:`closecall.theory.cover.lightest_cover`. ``best`` is the
+    weight outside a known half-space. ``slopes`` (dimensions - 1,) are the slopes of a good classifier, if the last
     entry of each vector is its label; pairs that this classifier orders wrongly raise the bounds.
     """
     deadline = time.monotonic() + time_limit
@@ -125,7 +125,7 @@ def matched(vectors: Array, slopes: Array) -> Array:
 
 
 def _shared(cones: _Cones, patterns: Array, partner: Array) -> Array:
-    """Return the mass (cones,) that undecided pairs add to the bounds: the smaller one if both cannot be right."""
+    """Return the mass (cones,) that pairs add to the bounds: that of the lighter example if both cannot be right."""
     dimensions, count = cones.rays.shape[1], len(cones.wrong)
     undecided = np.flatnonzero((patterns > 0) & (patterns < (1 << dimensions) - 1) & (partner[cones.example] >= 0))
     place = np.full((count, len(partner)), -1, dtype=np.int32)
@@ -147,7 +147,7 @@ def _shared(cones: _Cones, patterns: Array, partner: Array) -> Array:
 def _pass(
     vectors: Array, weights: Array, partner: Array, target: float, deadline: float, accept: Callable[[Array], float]
 ) -> tuple[bool | None, float]:
-    """Return whether every classifier leaves out at least the target, and the least weight accepted in the pass.
+    """Return whether every classifier misclassifies at least the target, and the least weight accepted in the pass.
 
     The first value is None if time runs out, and False as soon as a classifier below the target is accepted.
     """
@@ -197,7 +197,7 @@ def _masses(cones: _Cones, patterns: Array) -> Array:
 
 
 def _decide(cones: _Cones) -> tuple[_Cones, Array, Array]:
-    """Return cones with the mass that is wrong throughout, the rows' sign patterns, and the errors of the rays."""
+    """Return the cones with the mass that is wrong throughout, the rows' sign patterns, and the errors of the rays."""
     dimensions = cones.rays.shape[1]
     patterns = (cones.products > ON_BOUNDARY) @ (1 << np.arange(dimensions))
     masses = _masses(cones, patterns)
@@ -207,7 +207,7 @@ def _decide(cones: _Cones) -> tuple[_Cones, Array, Array]:
 
 
 def _split(cones: _Cones, patterns: Array) -> _Cones:
-    """Split each cone in two by a new ray on one edge, which replaces one end of the edge or the other."""
+    """Split each cone in two with a new ray on one edge, which replaces one end of this edge in each half."""
     dimensions = cones.rays.shape[1]
     starts, ends = np.triu_indices(dimensions, 1)
     members = _members(dimensions)
@@ -242,7 +242,7 @@ def _split(cones: _Cones, patterns: Array) -> _Cones:
 
 
 def _halves(cones: _Cones) -> list[_Cones]:
-    """Return the block as a list, or its two halves if it is too large."""
+    """Return a list that contains the block, or its two halves if it is too large."""
     if len(cones.wrong) <= BLOCK:
         return [cones]
     first = np.arange(len(cones.wrong)) < len(cones.wrong) // 2

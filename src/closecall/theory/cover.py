@@ -2,9 +2,9 @@
 
 Let z = y * (x, 1) be an example multiplied by its label. By Gordan's theorem, no linear classifier is right on all
 examples of a set if and only if some mixture of them vanishes (lambda >= 0, sum(lambda) = 1, sum(lambda * z) = 0).
-These mixtures form a polytope. The at most d + 2 examples in the mixture at a vertex are a *conflict*: every classifier
-is wrong on at least one of them. The minimum of the errors is thus the weight of the lightest *cover*, a set that
-contains an example of each conflict. There are too many conflicts to list, so they are found as needed:
+These mixtures form a polytope. The mixture at a vertex contains at most d + 2 examples, which form a *conflict*: every
+classifier is wrong on at least one of them. The minimum of the errors is thus the weight of the lightest *cover*, a set
+that contains an example from each conflict. There are too many conflicts to list, so they are found as needed:
 
     cover the conflicts known so far (HiGHS, binary variables only): the optimum is a lower bound
     find conflicts among the examples outside the cover (linear programmes): if there are none, the bound is attained
@@ -26,7 +26,7 @@ from closecall._names import Array
 #: The number of searches for conflicts before the next cover. On 100 examples with 5 features and 15 errors, a gap
 #: remained after 20 s with 1 search, and 15 searches took about 7 s.
 PASSES = 10
-#: HiGHS proves an optimum up to 1e-6 of the largest weight; values that are closer count as equal.
+#: HiGHS proves an optimum to within 1e-6 of the largest weight; values that are closer count as equal.
 GAP = 2e-6
 
 
@@ -55,7 +55,7 @@ def lightest_cover(vectors: Array, weights: Array, *, time_limit: float, accept:
 
     The bound applies to the total weight of the vectors outside an open half-space with the origin on its boundary. The
     vectors have shape (samples, dimensions), and their weights (samples,) are positive. ``accept`` receives a Boolean
-    array (samples,) that marks the vectors inside a half-space, and returns the smallest weight outside found so far.
+    array (samples,) that marks the vectors inside a half-space, and returns the smallest outside weight found so far.
     """
     deadline = time.monotonic() + time_limit
     rng = np.random.default_rng(0)  # affects only the order in which conflicts are found

@@ -5,8 +5,8 @@ so the classifier with the fewest errors is the open half-space through the orig
 & Preparata 1978, "The densest hemisphere problem", Theoretical Computer Science 6: 93-107).
 
 All classifiers that are right on the same examples form a cone, which has a facet where ``theta . v = 0`` for one
-example v. There, only the remainders of the other examples modulo v matter, which have one dimension fewer. Examples
-parallel to v are put on one side or the other by an infinitesimal rotation. The recursion
+example v. There, only the remainders of the other examples modulo v matter, and these have one dimension fewer.
+Examples parallel to v are put on one side or the other by an infinitesimal rotation. The recursion
 
     best(Z) = min over v in Z of [ best(Z modulo v) + lighter side of the examples parallel to v ]
 
@@ -25,7 +25,7 @@ BLOCK = 20_000
 
 
 def densest_hemisphere(vectors: Array, weights: Array, tolerance: float) -> tuple[float, Array]:
-    """Return the least weight outside an open half-space through the origin, and which vectors are inside (samples,).
+    """Return the least weight outside an open half-space through the origin, and a mask of vectors inside (samples,).
 
     The vectors have shape (samples, dimensions) and must not be zero; the weights have shape (samples,). Vectors whose
     directions differ by less than ``tolerance`` count as parallel. For whole numbers (times powers of two) of moderate
@@ -77,10 +77,10 @@ def _modulo(vectors: Array, pivots: Array, tolerance: float) -> tuple[Array, Arr
 
 
 def _sweep(across: Array, up: Array, weights: Array, extra: Array, tolerance: float) -> tuple[float, int, Array]:
-    """Rotate half-planes about the origin, and return the least weight outside plus ``extra``.
+    """Rotate half-planes about the origin, and return the least weight outside one, plus ``extra``.
 
-    Also return its row and the vectors inside. The arrays have shape (pivots, samples), and ``extra`` has shape
-    (pivots,).
+    Also return the row of this minimum and the vectors inside. The arrays have shape (pivots, samples), and ``extra``
+    has shape (pivots,).
     """
     # Mirror every vector into the upper half-plane; a mirrored vector is inside if its image is outside.
     mirror = np.where((up < 0) | ((up == 0) & (across < 0)), -1.0, 1.0)

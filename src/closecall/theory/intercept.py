@@ -19,7 +19,7 @@ def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0
 
     Tied scores cannot be separated. Among equally good boundaries, the middle of the widest gap between two scores is
     chosen (the lowest one if several gaps are equally wide). Boundaries that give all examples the same label are
-    chosen only if they are strictly better; their distance from the scores is the scores' range, but at least 1.
+    chosen only if they are strictly better; their distance from the scores is the range of the scores, but at least 1.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0
     mass : array (samples,) or (problems, samples), optional
         Sample weights; examples with zero mass are ignored.
     resolution : float or array (problems,)
-        Scores whose difference is at most this count as tied. Pass the rounding error of the scores if equal rows may
+        Scores that differ by at most this much count as tied. Pass the rounding error of the scores if equal rows may
         have scores that differ in the last bits.
 
     Returns
@@ -68,7 +68,7 @@ def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0
 def best_cuts(rows: Array, y: Array, masses: Array, narrow: Array) -> Array:
     """Return the best boundary between the scores of each row (problems,); the labels may all be equal.
 
-    Rows and masses have shape (problems, samples), and y (samples,) is in {-1, +1}. Scores with a difference of at most
+    Rows and masses have shape (problems, samples), and y (samples,) is in {-1, +1}. Scores that differ by at most
     ``narrow`` (problems, 1) count as tied.
     """
     # An example without mass must not affect a gap: it gets the largest score that counts.

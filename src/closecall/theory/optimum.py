@@ -136,13 +136,13 @@ class _ZeroOneSearch:
         self.unavoidable = float((total - np.abs(net)).sum() / 2)
 
     def least_squares(self) -> Array:
-        """Return the least-squares slopes for the scaled columns, the first classifier to try."""
+        """Return the least-squares slopes for the scaled columns, which are the first classifier to try."""
         roots = np.sqrt(self.mass)
         rows = np.hstack([self.X[:, self.columns] / self.scales, np.ones((len(self.y), 1))])
         return np.linalg.lstsq(rows * roots[:, None], self.y * roots)[0][:-1]
 
     def judge(self, coef: Array) -> None:
-        """Try a classifier with these coefficients and its best intercept."""
+        """Try a classifier with these coefficients and their best intercept."""
         # Well above the rounding error of the scores: the errors must not depend on the last bits.
         resolution = 1e-12 * float(np.abs(self.X).max(axis=0) @ np.abs(coef))
         intercept, errors = best_intercept(self.X @ coef, self.y, self.mass, resolution=resolution)

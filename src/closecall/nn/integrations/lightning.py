@@ -23,8 +23,8 @@ class LightningSchedule(Callback or object):  # type: ignore[misc]
         ``(trainer, module) -> schedule``, called when training begins and the number of steps is known:
         ``lambda trainer, module: KDecay(module.loss, trainer.estimated_stepping_batches)``.
     log : str or None
-        The name under which ``last_k`` is logged; ``last_threshold`` has the suffix ``_threshold``. With None, nothing
-        is logged.
+        The name under which ``last_k`` is logged; ``last_threshold`` gets the suffix ``_threshold``. With None,
+        nothing is logged.
     """
 
     def __init__(self, make: Callable[[Any, Any], Any], *, log: str | None = "k") -> None:

@@ -1,4 +1,4 @@
-"""skorch: a classifier with true probabilities, and a callback for schedules."""
+"""skorch: a classifier that predicts proper probabilities, and a callback for schedules."""
 
 from __future__ import annotations
 

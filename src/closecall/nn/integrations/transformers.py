@@ -22,8 +22,8 @@ STATE = "closecall_loss.pt"
 class TrainerLoss:
     """A loss on logits as the Trainer's ``compute_loss_func``.
 
-    Instead of dividing such a loss by the number of accumulated batches, the Trainer passes the total number of their
-    targets, ``num_items_in_batch``. The mean of a batch is therefore weighted by the batch's share of the targets.
+    Instead of dividing such a loss by the number of accumulated batches, the Trainer passes the total number of
+    targets in them, ``num_items_in_batch``. The mean of a batch is therefore weighted by its share of the targets.
 
     Use ``ignore_index=-100`` for padded targets, and ``shift=True`` if targets are the next tokens, as in causal
     language models; a ``group`` needs ``average_tokens_across_devices=False``.
@@ -78,7 +78,7 @@ class TrainerSchedule(TrainerCallback or object):  # type: ignore[misc]
         self.schedule.move_to(state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Advance the schedule with the optimiser."""
+        """Advance the schedule after each optimiser step."""
         self.schedule.step()
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -88,7 +88,7 @@ class TrainerSchedule(TrainerCallback or object):  # type: ignore[misc]
             torch.save(self.schedule.reducer.state_dict(), path)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Log the selected weight next to the loss."""
+        """Log the selected weight alongside the loss."""
         taken = self.schedule.reducer.last_k
         if self.log and logs is not None and taken is not None and "loss" in logs:
             logs[self.log] = float(taken)

@@ -105,7 +105,7 @@ def _bare(name: str) -> str:
 
 
 def texts(column: Any) -> Any:
-    """Return a column as trimmed text with missing values as NaN; whole floats are written as integers."""
+    """Return a column as trimmed text with missing values as NaN; integral floats are written as integers."""
     pd = need_pandas()
     if pd.api.types.is_float_dtype(column):
         column = column.map(lambda v: None if v != v else str(int(v)) if float(v).is_integer() else str(v))
@@ -171,7 +171,7 @@ class Kind:
     """A type of column that is read as numbers.
 
     ``forms`` are the formats to try, in this order. ``parse`` takes a column (a pandas series) and a format and returns
-    numbers (samples,), NaN where a value does not fit; ``write`` turns a number back into text.
+    numbers (samples,), with NaN where a value does not fit; ``write`` turns a number back into text.
     """
 
     label: str
@@ -188,7 +188,7 @@ KINDS = {
 
 
 def _unwritten(text: Any, form: str) -> Any:
-    """Strip currency symbols, per cent signs and thousands separators from numbers; NaN if not a number."""
+    """Strip currency symbols, per cent signs and thousands separators from numbers; other values become NaN."""
     pattern = rf"^(?P<minus>[-(]?)\+?\s*{_MARKS}?\s*(?P<late>-?)(?P<number>{_WRITTEN[form]})\s*{_MARKS}?\)?$"
     parts = text.str.extract(pattern)
     number = parts["number"].str.replace(r"[,\s]" if form == THOUSANDS else r"[.'\s]", "", regex=True)
@@ -230,7 +230,7 @@ def labels_of(column: Any, target: str, what: str) -> tuple[Array, Array, tuple[
 
 
 def check_target(classes: Sequence[str], fractions: bool, target: str, what: str) -> None:
-    """Raise an error if there is only one class, or if there are many numbers and some are ``fractions``."""
+    """Raise an error if there is only one class, or if there are many distinct numbers and some are ``fractions``."""
     if len(classes) < 2:
         raise DataError(f"{what!r}: the target {target!r} has only one class ({classes[0]!r}); a classifier needs two")
     if len(classes) > MOST_FRACTIONS and fractions:
@@ -320,7 +320,7 @@ def _kind(name: str, column: Any, known: Any) -> tuple[Column, str]:
     choices += [Column(name, kind, form) for kind in KINDS if kind != "number" for form in KINDS[kind].forms]
     what, share, shares = Column(name, "nominal"), 0.0, dict[str, float]()
     for each in choices:
-        # All values are parsed only in formats that fit most of the first thousand.
+        # All values are parsed only with formats that fit most of the first thousand.
         shares[each.form] = fits = _share(known, each) if _share(head, each) > 0.5 else 0.0
         if fits > share and (fits >= MOSTLY or _but_for_words(known, each, fits)):
             what, share = each, fits
@@ -370,7 +370,7 @@ def _share(known: Any, what: Column) -> float:
 
 
 def _but_for_words(known: Any, what: Column, fits: float) -> bool:
-    """Return whether the values that do not fit are only one or two words for missing values."""
+    """Return whether the values that do not fit are only one or two distinct words for missing values."""
     if fits < HALF:
         return False
     found = numbers(known, what)

@@ -1,4 +1,4 @@
-"""Errors, the order of labels, the import of pandas, and the encoding of columns, which all readers share."""
+"""What all readers share: errors, the order of labels, the import of pandas, and the encoding of columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from closecall._budget import LIMIT
 from closecall._names import Array
 
-#: A larger matrix, in bytes, is refused: one-hot columns of free text would fill the memory.
+#: A matrix of more than this many bytes is refused: one-hot columns of free text would fill the memory.
 MATRIX_BYTES = LIMIT
 
 
@@ -39,7 +39,7 @@ def need_pandas() -> Any:
 def moments(X: Array) -> tuple[Array, Array]:
     """Return the mean and scale (features,) that standardise X (samples, features); a constant column has scale 1."""
     top = np.abs(X).max(axis=0, initial=0)
-    # Squares of such numbers would overflow or underflow, so the column is divided by a power of two of about its size.
+    # Squares of such numbers would overflow or underflow, so the column is divided by a power of two close to its size.
     extreme = (top > 1e100) | ((top < 1e-100) & (top > 0))
     if extreme.any():
         unit = np.where(extreme, np.exp2(np.floor(np.log2(np.where(extreme, top, 1)))), 1)

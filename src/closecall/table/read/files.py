@@ -1,10 +1,10 @@
-"""Paths, types and output of files, and untrusted text and Parquet files that are checked while they are read.
+"""File paths, file types and output, and untrusted text and Parquet files, which are checked while they are read.
 
-A file of a megabyte can unpack to a gigabyte, a gigabyte of ``1,1`` can need twelve gigabytes of memory, and an
-unclosed quote can turn the rest of the file into one cell. Memory is therefore counted cell by cell, as the text
-arrives. In Parquet files, dictionary and run-length encoding can expand a few hundred bytes to gigabytes of text. Text
-columns are therefore read as dictionaries, which are as small in memory as in the file, and their expanded size is
-counted before allocation.
+A one-megabyte file can unpack to a gigabyte, a gigabyte of ``1,1`` can need twelve gigabytes of memory, and an unclosed
+quote can turn the rest of the file into one cell. Memory use is therefore counted cell by cell, as the text arrives. In
+Parquet files, dictionary and run-length encoding can expand a few hundred bytes to gigabytes of text. Text columns are
+therefore read as dictionaries, which are as small in memory as in the file, and their expanded size is counted before
+allocation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .dataset import DataError
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None")
 #: The separator of a table, by the suffix of its file (Parquet has none).
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".parquet": ""}
-#: Memory for a cell besides its text: in the parser, in a frame and in a matrix.
+#: Memory needed for a cell in addition to its text: in the parser, in a frame and in a matrix.
 CELL_BYTES = 32
 #: Memory limit for a piece of a streamed table; pieces usually take a quarter of it.
 PIECE_LIMIT = LIMIT >> 2
@@ -44,7 +44,7 @@ def suffix_of(path: str | Path) -> str:
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """Return the path with ``~`` expanded; an unknown home directory is an error like a missing file."""
+    """Return the path with ``~`` expanded; an unknown home directory raises the same error as a missing file."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -123,7 +123,7 @@ def unpacked(raw: Any, size: int, what: object) -> tuple[Readable, bytes]:
 
 
 def check_columns(count: int, what: object) -> None:
-    """Reject a table with very many columns: pandas needs minutes and gigabytes for a million empty ones."""
+    """Reject a table with very many columns: pandas needs minutes and gigabytes of memory for a million empty ones."""
     if count > MAX_COLUMNS:
         raise DataError(f"{what} has {count} columns; at most {MAX_COLUMNS} can be read")
 

@@ -11,7 +11,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 from .common import Experiment, Settings, page_of, read_csv, write_csv
 
-NAMES = ("classifiers", "referee", "level", "strength", "dirt")
+NAMES = ("classifiers", "referee", "level")
 
 
 def experiment(name: str) -> Experiment:

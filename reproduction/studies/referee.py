@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.datasets import make_circles, make_classification, make_moons
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegressionCV
 from sklearn.model_selection import GridSearchCV
@@ -39,9 +38,6 @@ LABELS = {
     **{name: f"GuardedClassifierCV, guard={guard:g}" for name, guard in OTHERS.items()},
 }  # fmt: skip
 METHODS = tuple(LABELS)
-#: Generated tables: their test rows, and the contaminations of their training rows.
-TESTS = 3000
-TROUBLES = ("clean", "far rows", "one class flipped", "flipped")
 
 
 class AllRows:
@@ -87,43 +83,13 @@ def spread(names: list[str], count: int = SETS) -> list[str]:
 
 
 def table_of(key: Row) -> tuple[Array, Array, Array, Array]:
-    """Return training rows, labels, test rows and test labels of a PMLB set, a generated table, or noise."""
+    """Return training rows, labels, test rows and test labels of a PMLB set or of noise."""
     if "noise" in key:
         rng = np.random.default_rng([key["noise"], *SHAPE])
         X, y = rng.normal(size=SHAPE), rng.permutation(np.arange(SHAPE[0]) % 2)
         return X, y, X[:0], y[:0]
-    if "generated" in key:
-        return generated(key["generated"])
     parts = common.division(key["name"], key["split"])
     return np.concatenate(parts.X[:2]), np.concatenate(parts.y[:2]), parts.X[2], parts.y[2]
-
-
-def generated(seed: int) -> tuple[Array, Array, Array, Array]:
-    """Return 120 to 600 training rows (contaminated in three out of four tables) and 3000 test rows, with labels."""
-    rng = np.random.default_rng([seed, TESTS])
-    rows, trouble = int(rng.choice([120, 200, 350, 600])), TROUBLES[seed % 4]
-    total, seeds = rows + TESTS, int(rng.integers(1 << 31))
-    if seed % 3 == 0:
-        X, y = make_moons(total, noise=rng.uniform(0.1, 0.45), random_state=seeds)
-    elif seed % 3 == 1:
-        X, y = make_circles(total, noise=rng.uniform(0.05, 0.3), factor=0.5, random_state=seeds)
-        X = np.column_stack([X, rng.normal(size=(total, 3))])
-    else:
-        X, y = make_classification(
-            total, int(rng.choice([5, 10, 25])), n_informative=3, n_redundant=1, flip_y=0.02, random_state=seeds,
-            n_clusters_per_class=int(rng.integers(1, 3)), class_sep=rng.uniform(0.5, 1.5),
-            weights=[rng.uniform(0.3, 0.7)],
-        )  # fmt: skip
-    X, y = X / X.std(axis=0), y.copy()
-    known = np.arange(rows)
-    if trouble == "far rows":
-        far = known[rng.random(rows) < 0.05]
-        X[far] *= 8
-        y[far] = 1 - y[far]
-    elif trouble != "clean":
-        among = known if trouble == "flipped" else known[y[:rows] == 1]
-        y[among] = np.where(rng.random(len(among)) < (0.2 if trouble == "flipped" else 0.3), 1 - y[among], y[among])
-    return X[:rows], y[:rows], X[rows:], y[rows:]
 
 
 def run_one(key: Row) -> Row:
@@ -167,7 +133,7 @@ def tables_of(settings: Settings, store: str) -> list[Row]:
     """Return the key of every table on which all contenders ran, their results, the best challenger and its gain."""
     found: dict[str, Row] = {}
     for line in lines_of(settings, store):
-        key = {name: line[name] for name in ("name", "split", "generated", "noise") if name in line}
+        key = {name: line[name] for name in ("name", "split", "noise") if name in line}
         found.setdefault(str(key), key | {"of": {}})["of"][line["method"]] = line
     whole = [row for row in found.values() if set(MEMBERS) <= set(row["of"])]
     return [row | dict(zip(("challenger", "step"), judged(row), strict=True)) for row in whole]

@@ -183,24 +183,28 @@ def with_rare_classes(gain: Gain, values: Array, codes: Array, weights: Array, u
     """Return a gain in balanced accuracy with an error that is large enough for classes with few independent units.
 
     In a class with ten rows or two groups, all predictions may well be correct by chance, and they then show no spread.
-    A unit with the lowest possible value and one with the highest, 1, are therefore added to every class (Agresti &
+    A unit with the lowest possible mean and one with the highest, 1, are therefore added to every class (Agresti &
     Caffo 2000), and the degrees of freedom are at most those of the class with the fewest effective units. ``low`` is 0
     for accuracies and -1 for gains.
     """
     rows = np.flatnonzero(np.isfinite(values) & (weights > 0))
     kinds, code = np.unique(codes[rows], return_inverse=True)
-    mass, count = np.bincount(code, weights[rows]), np.full(len(kinds), np.inf)
+    weight, value, errors, counts = weights[rows], values[rows], [gain.standard_error], [gain.degrees + 1]
     for unit in units.among(rows):
         cells, cell = np.unique(unit * len(kinds) + code, return_inverse=True)  # the parts of each class in each unit
-        squares = np.bincount(cells % len(kinds), np.bincount(cell, weights[rows]) ** 2)
-        count = np.minimum(count, mass**2 / squares)
-    mean, size = (
-        (np.bincount(code, weights[rows] * each) / mass * count + 1 + extra) / (count + 2)
-        for each, extra in ((values[rows], low), (np.abs(values[rows]), abs(low)))
-    )
-    least = float(np.sqrt(((size - mean**2) / (count + 2)).sum())) / max(1, len(kinds))
-    degrees = min(gain.degrees, float(count.min(initial=np.inf)) - 1)
-    return replace(gain, standard_error=max(gain.standard_error, least), degrees=degrees)
+        kind, mass = cells % len(kinds), np.bincount(cell, weight)
+        mean, size = (np.bincount(cell, weight * each) / mass for each in (value, np.abs(value)))
+        # The expected square of a unit's mean, if the rows of a unit are independent given the mean
+        square = mean**2 + (size - mean**2) * np.bincount(cell, weight**2) / mass**2
+        total = np.bincount(kind, mass)
+        count = total**2 / np.bincount(kind, mass**2)
+        mean, square = (
+            (np.bincount(kind, mass * each) / total * count + 1 + extra) / (count + 2)
+            for each, extra in ((mean, low), (square, low**2))
+        )
+        errors.append(float(np.sqrt(((square - mean**2) / (count + 2)).sum())) / len(kinds))
+        counts += count.tolist()
+    return replace(gain, standard_error=max(errors), degrees=min(counts) - 1)
 
 
 @dataclass(frozen=True)
@@ -337,11 +341,14 @@ def from_sums(gains: Array, masses: Array, squares: Array) -> Gain:
     return Gain(mean, error, min(count - 1, 2 * few), int(count))
 
 
-def over_folds(gains: Array, share: float, units: Units | None = None) -> Gain:
+def over_folds(gains: Array, share: float, units: Units | None = None, challengers: int = 1) -> Gain:
     """Return the mean gain over folds and its standard error, corrected for overlap (Nadeau & Bengio 2003).
 
     ``share`` is the number of test rows divided by the number of training rows. If the rows belong to too few groups
-    (``units``), the standard error is infinite.
+    (``units``), the standard error is infinite. A challenger that was selected on other folds was evaluated there after
+    training on this fold. The tail probabilities of the critical values are therefore divided by the square root of the
+    number of challengers; without this, 20 and 50 kernel classifiers passed a guard of 2 on noise in 10 and 18 % of
+    the cases (120 rows, ten folds).
     """
     mean = float(np.mean(gains)) if len(gains) else 0.0
     if units is not None and not units.time and (groups := len(np.unique(units.codes))) < FEWEST:
@@ -349,4 +356,6 @@ def over_folds(gains: Array, share: float, units: Units | None = None) -> Gain:
     if len(gains) < 2:
         return Gain(mean, np.inf, 0.0, len(gains), FOLDS)
     error = float(np.std(gains, ddof=1) * np.sqrt(1 / len(gains) + share))
-    return Gain(mean, error, len(gains) - 1.0, len(gains), FOLDS)
+    tails = special.ndtr(-np.array(GUARDS)) / np.sqrt(challengers)
+    chance = tuple((-special.stdtrit(len(gains) - 1, tails)).tolist()) if challengers > 1 else ()
+    return Gain(mean, error, len(gains) - 1.0, len(gains), FOLDS, chance)

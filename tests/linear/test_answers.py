@@ -259,8 +259,20 @@ def test_rare_chance_matches_share_a_fold() -> None:
     rng = np.random.default_rng(0)
     X, y = rng.integers(6, size=(90, 2)), rng.integers(2, size=90)
     equal = X @ [1, 6]
-    assert by_chance(equal, X)
+    assert by_chance(equal, X).all()
     assert len({*zip(equal, stratified_folds(y, equal, X, 5, 0), strict=True)}) == len({*equal})
+
+
+@pytest.mark.parametrize("store", [np.asarray, sparse.csr_array])
+def test_copies_share_a_fold_although_other_rows_are_equal_by_chance(store: Any) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 4))
+    X, y = np.where(np.abs(X) < 0.8, 0.0, X)[np.arange(200) // 5], rng.integers(2, size=40)[np.arange(200) // 5]
+    equal = np.unique(X, axis=0, return_inverse=True)[1].ravel()
+    zero = equal == equal[(X == 0).all(axis=1)][0]
+    fold = stratified_folds(y, equal, store(X), 5, 0)
+    assert min(len({*y[zero]}), len({*fold[zero]})) > 1
+    assert len({*zip(equal[~zero], fold[~zero], strict=True)}) == len({*equal[~zero]})
 
 
 def test_groups_stay_together() -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import csr_matrix, issparse
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
 from sklearn.utils.metadata_routing import get_routing_for_object
 
@@ -24,8 +23,8 @@ HEAT_ROWS, HEAT_TESTS = 5000, 500
 #: Distances more than this many interquartile ranges above the upper quartile are those of outliers; see
 #: :func:`outlying`.
 FENCE = 1.5
-#: Equal rows with different labels count as copies if there are this many times as many as in independent columns.
-#: In discrete tables of PMLB where this matters, the ratio is 1.2 (titanic), 7.8 (flare) and 1,400 (spect).
+#: Equal rows count as copies if there are more than this many times as many as in independent columns. In discrete
+#: tables of PMLB, the ratio for pairs of equal rows is 1.2 (titanic), 7.8 (flare) and 1,400 (spect).
 CHANCE = 10
 
 Pair = tuple[Array, Array]
@@ -167,9 +166,9 @@ def stratified_folds(labels: Array, equal: Array, X: Any, folds: int, seed: int 
 
     A test on a row proves nothing if the model was trained on a copy of that row. If rows are repeated so often that
     folds of distinct rows would be unbalanced, whole groups of copies are assigned to folds by size. Equal rows
-    with different labels may also be chance matches in a table with few discrete columns; if :func:`by_chance` is true,
-    every row is assigned separately. ``equal`` (samples,) has the same value for equal rows. Without a seed, the folds
-    follow the order of the rows.
+    with different labels may also be chance matches in a table with few discrete columns: if :func:`by_chance` is true
+    for a group, each of its rows is assigned separately. ``equal`` (samples,) has the same value for equal rows.
+    Without a seed, the folds follow the order of the rows.
 
     Examples
     --------
@@ -181,14 +180,18 @@ def stratified_folds(labels: Array, equal: Array, X: Any, folds: int, seed: int 
     distinct = np.unique(labels[first], return_counts=True)[1]
     several = len(distinct) == len(np.unique(labels)) and distinct.min() >= folds
     often = np.bincount(member).max() > max(2, len(labels) / (3 * folds))
-    alike = several and bool((labels == labels[first][member]).all())
     fold = np.empty(len(labels), dtype=int)
-    if (often or not several) and folds <= len(first) < len(labels) and (alike or not by_chance(member, X)):
-        groups = StratifiedGroupKFold(folds, shuffle=seed is not None, random_state=seed)
-        for number, (_, held) in enumerate(groups.split(labels, labels, member)):
-            fold[held] = number
-        if all(len(np.unique(labels[fold != number])) == len(np.unique(labels)) for number in range(folds)):
-            return fold
+    if (often or not several) and folds <= len(first) < len(labels):
+        mixed = np.bincount(member, labels != labels[first][member]) > 0
+        if mixed.any():
+            apart = (mixed & by_chance(member, X))[member]
+            member = numbered(np.where(apart, len(first) + np.arange(len(labels)), member))
+        if member.max() + 1 < len(labels):
+            groups = StratifiedGroupKFold(folds, shuffle=seed is not None, random_state=seed)
+            for number, (_, held) in enumerate(groups.split(labels, labels, member)):
+                fold[held] = number
+            if all(len(np.unique(labels[fold != number])) == len(np.unique(labels)) for number in range(folds)):
+                return fold
     if not several or often:
         first, member = np.arange(len(labels)), np.arange(len(labels))
     order = np.sort(first)
@@ -198,36 +201,33 @@ def stratified_folds(labels: Array, equal: Array, X: Any, folds: int, seed: int 
     return fold[first[member]]
 
 
-def by_chance(member: Array, X: Any) -> bool:
-    """Return whether independent columns with the values of X would have about as many pairs of equal rows.
+def by_chance(member: Array, X: Any) -> Array:
+    """Return which groups of equal rows (groups,) may be equal by chance, as in a table with few discrete columns.
 
-    ``member`` (samples,) is the index of the distinct row to which each sample belongs. If only one column varies,
-    nothing can be compared, and the result is False.
+    ``member`` (samples,) contains the group of each row. A group may be equal by chance if each of its values also
+    occurs in other groups, and if it has at most :data:`CHANCE` times as many rows as expected for independent columns.
 
     Examples
     --------
-    >>> discrete = np.random.default_rng(0).integers(3, size=(90, 2))
-    >>> by_chance(discrete @ [1, 3], discrete), by_chance(np.arange(90) // 3, np.arange(180.0).reshape(90, 2) // 6)
+    >>> discrete, distinct = np.random.default_rng(0).integers(3, size=(90, 2)), np.arange(180.0).reshape(90, 2) // 6
+    >>> bool(by_chance(discrete @ [3, 1], discrete).all()), bool(by_chance(np.arange(90) // 3, distinct).any())
     (True, False)
-    >>> by_chance(discrete[:, 0], discrete[:, :1])
-    False
     """
-    found, expected, varying = _equal_pairs(np.bincount(member)), 1.0, 0
-    if issparse(X):
-        share = np.bincount(X.nonzero()[1], minlength=X.shape[1]) / X.shape[0]
-        return bool(found <= CHANCE * np.prod(share**2 + (1 - share) ** 2))
-    for column in np.asarray(X).reshape(len(member), -1).T:
-        share = _equal_pairs(list(Counter(column.tolist()).values()))
-        expected, varying = expected * share, varying + (share < 1)
-        if found > CHANCE * expected:
-            return False
-    return varying > 1
-
-
-def _equal_pairs(counts: Any) -> float:
-    """Return the share of all pairs of rows that are equal, given how often each value occurs."""
-    counts = np.asarray(counts, dtype=float)
-    return float((counts * (counts - 1)).sum() / (counts.sum() * (counts.sum() - 1)))
+    first, size = np.unique(member, return_index=True, return_counts=True)[1:]
+    rows = csr_matrix(X)[first] if issparse(X) else np.asarray(X).reshape(len(member), -1)[first]
+    group, column = rows.nonzero() if issparse(X) else (at.ravel() for at in np.indices(rows.shape))
+    values = np.asarray(rows[group, column]).ravel()
+    codes = numbered(values if values.dtype.kind in "biuf" else values.astype(str))
+    value = numbered(column * (codes.max(initial=0) + 1) + codes)
+    count = np.bincount(value, size[group])[value]
+    with np.errstate(divide="ignore"):
+        log = np.where(count > size[group], np.log(count / len(member)), -np.inf)
+        if issparse(X):  # zeros, in the columns in which a group has no other value
+            zeros = np.log1p(-np.bincount(column, size[group], rows.shape[1]) / len(member))
+            zeros[np.isinf(zeros)] = 0.0
+            log -= zeros[column]
+    share = np.exp(np.bincount(group, log, len(size)) + (zeros.sum() if issparse(X) else 0.0))
+    return np.asarray(size <= CHANCE * len(member) * share * (1 + 1e-9))  # rounding does not decide
 
 
 def outlying(X: Any, weight: Array) -> Array:

@@ -90,7 +90,7 @@ class FoldContest:
     """
 
     def __init__(self, divisions: list[Folding], members: int, weights: Array, units: Units) -> None:
-        self.divisions, self.units = divisions, units
+        self.divisions, self.units, self.challengers = divisions, units, members - 1
         if members == 2:
             self.chosen = [[1] * len(each.pairs) for each in divisions]
             return
@@ -111,4 +111,4 @@ class FoldContest:
                 if member:
                     gains.append(each.seen[member, fold][0] - each.seen[0, fold][0])
                     shares.append(len(test) / len(train))
-        return over_folds(np.array(gains), float(np.mean(shares)) if shares else 0.0, self.units)
+        return over_folds(np.array(gains), float(np.mean(shares)) if shares else 0.0, self.units, self.challengers)

@@ -77,7 +77,7 @@ def test_the_command_interrupted_says_so_and_is_incomplete(
 @pytest.mark.parametrize(
     ("error", "words", "code"),
     [
-        (OSError(28, "No space left on device"), "make room, or choose another --out; the same command", 2),
+        (OSError(28, "No space left on device"), "free up space, or choose another --out; the same command", 2),
         (OSError(13, "Permission denied"), "Permission denied", 3),
         (MemoryError(), "not enough memory", 2),
         (EngineError("no scheduler"), "no scheduler", 2),

@@ -24,7 +24,7 @@ def test_a_full_disk_says_so_keeps_what_is_finished_and_the_same_call_resumes(tm
         pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
         store._connection.execute(f"PRAGMA max_page_count = {pages + 6}")  # SQLite's own full disk
         seen: list[Event] = []
-        with pytest.raises(StoreFault, match=r"no room left .* make room .*; finished work is kept; the same comm"):
+        with pytest.raises(StoreFault, match=r"no space is left .* free up space .*; finished work is kept; the same"):
             seen.extend(drive(tasks(40), store, inline, toy, {}))
         finished = sum(event.kind == "done" for event in seen)
         assert 0 < finished < 40

@@ -43,7 +43,7 @@ def test_no_part_of_a_model_is_left(name: str, folder: Path) -> None:
     Path(name).write_bytes(b"as it was")
     code, told = run("fit", "t.csv", "--out", out, "--model", model, "--splits", "0", *more, room=None if more else 900)
     assert code == cli.INCOMPLETE, told
-    assert "make room" in told
+    assert "free up space" in told
     assert Path(name).read_bytes() == b"as it was"
     assert not list(folder.glob(".*")), "nothing is left beside it"
 
@@ -52,7 +52,7 @@ def test_predictions_without_room() -> None:
     assert run("fit", "t.csv", "--out", "m", "--model", "logistic", "--splits", "0")[0] == 0
     for out in ("p.csv", "/dev/full"):
         code, told = run("predict", "m", "t.csv", "--out", out, room=200)
-        assert (code, "make room" in told) == (cli.INCOMPLETE, True), told
+        assert (code, "free up space" in told) == (cli.INCOMPLETE, True), told
     assert not list(Path().glob("*p.csv*"))
     assert run("predict", "m", "t.csv", end=">/dev/full")[0] == cli.INCOMPLETE
 
@@ -99,7 +99,7 @@ def test_reproduce_without_room_is_incomplete(tiny: Path) -> None:
     code, told = run("reproduce", "overview", "--datasets", "monk3", "--splits", "1", "--max-iter", "20", "--workers",
                      "1", "--out", str(tiny / "r"))  # fmt: skip
     assert code == cli.INCOMPLETE, told
-    assert "make room" in told
+    assert "free up space" in told
     assert not list(tiny.rglob(".*.part"))
 
 
@@ -107,4 +107,4 @@ def test_reproduce_beyond_a_limit_of_the_size_of_files() -> None:
     """This needs no right to mount a file system."""
     code, told = run("reproduce", "overview", "--datasets", "monk3", "--splits", "1", "--workers", "1", room=0)
     assert code == cli.INCOMPLETE, told
-    assert "make room" in told
+    assert "free up space" in told

@@ -226,7 +226,7 @@ def test_little_address_space_is_named() -> None:
     line = f"ulimit -v 1000000; {sys.executable} -m closecall compare t.csv"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2, done.stderr
-    assert f"{ADDRESS_SPACE >> 20} MiB are needed; raise the limit" in done.stderr
+    assert f"{ADDRESS_SPACE >> 20} MiB is required; raise the limit" in done.stderr
 
 
 def test_charts_under_a_limit_are_refused_not_fatal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -59,8 +59,8 @@ def at_most(size: int) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (npz(k=npy("(1000000000000000,)")), "claims more numbers"),
-        (npz(k=npy("(-1,)", data=b"\0" * 8)), "claims more numbers"),
+        (npz(k=npy("(1000000000000000,)")), "declares more numbers"),
+        (npz(k=npy("(-1,)", data=b"\0" * 8)), "declares more numbers"),
         (npz(k=npy("(1,)", "|O", b"\x80\x04N.")), "not numbers or text"),
         (npz(k=npy("(2,)", "V8", b"\0" * 16)), "not numbers or text"),
         (npz(k=npy("(1,)", data=b"\0" * 16)), "does not match its header"),
@@ -150,7 +150,7 @@ def test_columns_are_counted_whatever_their_names(tmp_path: Path) -> None:
 def test_zero_bytes_anywhere(tmp_path: Path) -> None:
     path = tmp_path / "zero.csv"
     path.write_bytes(b"a,target\n" + b"1,x\n2,y\n" * 100_000 + b"3,\0\n")
-    with pytest.raises(DataError, match="contains zero bytes"):
+    with pytest.raises(DataError, match="contains null bytes"):
         read(str(path))
 
 

@@ -49,7 +49,7 @@ def reproduce(
         str | None, typer.Option(help=f"Suite to use instead of the target's own: {', '.join(SUITES)}.")
     ] = None,
     datasets: Annotated[
-        str, typer.Option(help="Data sets to use, separated by commas: names, source:name or files.")
+        str, typer.Option(help="Comma-separated list of data sets to use: names, source:name or files.")
     ] = "",
     splits: Annotated[
         int | None,
@@ -70,7 +70,7 @@ def reproduce(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Run targets (unfinished runs are resumed) and write the tables, the figures and the report.
+    """Run targets, resuming unfinished runs, and write the tables, the figures and the report.
 
     Without arguments, run the embedded suite, which needs no download, under both protocols.
     """
@@ -80,7 +80,7 @@ def reproduce(
     if splits is None:
         splits = plan.TRIAL_SPLITS if suites == {"embedded"} else SPLITS
         if splits < SPLITS and not as_json:
-            few = f"{splits} splits of each data set; for the paper's {SPLITS}, use --splits {SPLITS}"
+            few = f"{splits} splits of each data set; the paper uses {SPLITS} (--splits {SPLITS})"
             err.print(few, soft_wrap=True)
     options = RunOptions(splits, max_iter, protocols, words(models), recipe=max(plan.NETWORK_RATES))
     if workers < 1:
@@ -128,7 +128,7 @@ def _show_json(events: Iterator[Event]) -> Event:
 
 
 def _show_lines(events: Iterator[Event]) -> Event:
-    """Print a line at the start, for each percent of the cost, for each of the first failures, and at the end."""
+    """Print a line at the start, after each percent of the work, for each of the first failures, and at the end."""
     percent = -1
     for event in events:
         if event.kind in ("failed", "lost"):
@@ -249,7 +249,7 @@ def status(output: Out = RESULTS, as_json: Json = False) -> None:
 
 
 def report(output: Out = RESULTS) -> None:
-    """Rewrite the tables, the figures and the report from the store, without the data and without new runs."""
+    """Write the tables, figures and report again from the store, without the data and without new runs."""
     with Store(output / "store.sqlite") as store:
         print(shown(_write_report(store, output)))
 
@@ -270,7 +270,7 @@ def import_(
     folder: Annotated[Path, typer.Argument(help="A folder written by `closecall export` or `publish`.")],
     output: Out = RESULTS,
 ) -> None:
-    """Add exported cells to a store, so that they are not run again; either all of them are added or none are."""
+    """Add exported cells to a store, so that they are not run again; either all of them or none are added."""
     with Store(output / "store.sqlite", write=True) as store:
         added, known = import_folder(folder, store)
     print(f"{added} cells added to {shown(output)}; {known} were already there")
@@ -280,7 +280,7 @@ def publish(
     to: Annotated[Path, typer.Option(help="Folder for the pages, such as docs/results.")],
     output: Annotated[Path | None, typer.Option("--out", help="Folder of a result store to export first.")] = None,
 ) -> None:
-    """Write the pages, tables and figures of the results, from a store or an earlier export."""
+    """Write the pages, tables and figures that show the results, from a store or an earlier export."""
     from reproduction.pages.claims import claimed_pages, fill
     from reproduction.pages.publish import CELLS, write_pages
 

@@ -1,1 +1,1 @@
-"""Presentation of the runs: tables, charts and sentences from the scores, as an HTML page or as pages of the docs."""
+"""Present the results as tables, charts and sentences, on an HTML page or on pages of the documentation."""

@@ -1,12 +1,12 @@
 """A comparison of our tables with the published ones, cell by cell: which differences exceed sampling error?
 
 Tables 1, 2, 4 and 5 give fractions of data sets. They are compared as two proportions, with one win and one loss added
-to each sample (Agresti & Caffo 2000), so that even 0 of 94 has a standard error. Both proportions come from largely the
-same data sets, so the test is conservative.
+to each sample (Agresti & Caffo 2000), so that even the standard error of 0 of 94 is not zero. Both proportions are
+based on largely the same data sets, so the test is conservative.
 
 Table 3 contains mean errors over splits of the same data. Given the data, splits are independent draws, so the standard
-error of a mean is computed from its splits. The paper reports no standard errors; its splits are assumed to vary as
-much as ours.
+error of a mean is computed from its splits. The paper reports no standard errors; its errors are assumed to vary across
+splits as much as ours.
 """
 
 import math
@@ -27,7 +27,7 @@ from .tables import pair_table
 
 
 def proportions_test(wins: int, total: int, published: float, published_total: int) -> tuple[float, float, float]:
-    """Return Agresti & Caffo's standard error of the difference between two fractions, and its z and two-sided p."""
+    """Return the Agresti-Caffo standard error of the difference between two fractions, with z and a two-sided p."""
     first = (wins + 1) / (total + 2)
     second = (round(published * published_total) + 1) / (published_total + 2)
     error = math.sqrt(first * (1 - first) / (total + 2) + second * (1 - second) / (published_total + 2))
@@ -36,7 +36,7 @@ def proportions_test(wins: int, total: int, published: float, published_total: i
 
 
 def pair_agreement(scores: Scores, published: PairTable) -> list[Row]:
-    """Return each cell of a square table with its published value, for both losses; Holm's correction covers both."""
+    """Return every cell of a square table and its published value; Holm's correction is applied across both losses."""
     rows: list[Row] = []
     for loss in LOSSES:
         for record in pair_table(scores, loss, published.criterion, published).records:
@@ -52,7 +52,7 @@ def pair_agreement(scores: Scores, published: PairTable) -> list[Row]:
 
 
 def error_agreement(scores: Scores) -> list[Row]:
-    """Return each error of Table 3 with its published value, for both losses; Holm's correction covers both."""
+    """Return every error in Table 3 and its published value; Holm's correction is applied across both losses."""
     rows: list[Row] = []
     splits, t = scores.splits, scipy_stats.t
     for loss, (i, name), (j, method) in product(LOSSES, enumerate(map(title, scores.datasets)), enumerate(METHODS)):
@@ -80,7 +80,7 @@ def _adjusted(rows: list[Row]) -> list[Row]:
 
 
 def agreement_summary(rows: Sequence[Row]) -> Table:
-    """Return a table of how many cells agree with the published ones."""
+    """Return a table that shows how many cells agree with the published ones."""
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["table"], row["model"], row["protocol"]), []).append(row)
@@ -105,7 +105,7 @@ def agreement_summary(rows: Sequence[Row]) -> Table:
 
 
 def disagreement_table(rows: Sequence[Row], table: str, protocol: str) -> Table:
-    """Return the disagreeing cells of a table, largest first; a star marks those left after Holm's correction."""
+    """Return the cells that differ from the published ones; a star marks those left after Holm's correction."""
     mine = [row for row in rows if (row["table"], row["protocol"]) == (table, protocol)]
     apart = sorted((row for row in mine if row["p"] < SIGNIFICANCE), key=lambda row: -abs(row["z"]))
     heading = f"{_name(table)}, {protocol} protocol: {len(apart)} of {len(mine)} cells differ"

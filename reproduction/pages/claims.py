@@ -1,14 +1,14 @@
-"""Numbers in the prose of the pages, which are filled in from the CSV cells named in ``claims.toml``.
+"""Fill in the numbers in the text of the pages from the CSV cells named in ``claims.toml``.
 
-``claims.toml`` is next to the results folder, and paths of pages are relative to its own folder. A claim is a piece
-of a page's text with ``{}`` in place of each number, and a list of the cells in the same order::
+``claims.toml`` is next to the results folder, and its paths of pages are relative to its own folder. A claim is a
+passage from a page, with ``{}`` in place of each number, and a list of the cells in the same order::
 
     [["../README.md"]]
     text = "better on {} of the sets, worse on {}"
     from = "headline.csv suite=pmlb94 loss=hinge"
     cells = ["fraction .0% outcome=wins", "fraction .0% outcome=losses"]
 
-A cell is a column, a format and the values that identify the row. Line breaks in the page do not matter.
+A cell consists of a column, a format and the values that identify the row. Line breaks in the page do not matter.
 """
 
 import os
@@ -31,7 +31,7 @@ def claimed_pages(folder: Path) -> list[Path]:
 def fill(page: Path, folder: Path, text: str | None = None) -> str:
     """Return a page with every claimed number filled in from the files in ``folder``.
 
-    It is an error if a claim does not occur exactly once on its page, or if a cell does not name exactly one value.
+    Every claim must occur exactly once on its page, and every cell must identify exactly one value.
     """
     text = page.read_text(encoding="utf-8") if text is None else text
     name = Path(os.path.relpath(page.resolve(), folder.parent.resolve())).as_posix()
@@ -51,7 +51,7 @@ def _filled(text: str, claim: dict[str, Any], folder: Path, name: str) -> str:
     if len(found) != 1 or len(pieces) != len(claim["cells"]) + 1:
         raise ValueError(
             f"{name}: {claim['text']!r} occurs {len(found)} times, with {len(claim['cells'])} cells: {CLAIMS} must "
-            "contain text that occurs once on the page, and a cell for every {}"
+            "contain text that occurs once on the page, and one cell for every {}"
         )
     for place in range(len(claim["cells"]), 0, -1):
         start, end = found[0].span(place)
@@ -66,6 +66,6 @@ def _value(common: str, cell: str, folder: Path) -> str:
     rows = [row for row in csv_rows(folder / file) if where.items() <= row.items()]
     values = {row[column] for row in rows}
     if len(values) != 1:
-        raise ValueError(f"{cell!r} of {common!r} has {len(values)} values in {len(rows)} rows; one is needed")
+        raise ValueError(f"{cell!r} of {common!r} has {len(values)} values in {len(rows)} rows; exactly one is needed")
     value = values.pop()
     return format(int(value) if spec == "d" else float(value), spec)

@@ -1,4 +1,4 @@
-"""Figure 1 and Examples 1 and 2, which need no stored cells and are solved in about twenty seconds."""
+"""Figure 1 and Examples 1 and 2, which need no stored cells and take about twenty seconds to compute."""
 
 from collections.abc import Iterator
 
@@ -33,7 +33,7 @@ EXAMPLES_ALPHA = 1e-3
 
 
 def _least_errors(X: Array, y: Array) -> float:
-    """Return the smallest number of training errors that a boundary on one column can make, in either direction."""
+    """Return the smallest number of training errors of any threshold on the column, in either direction."""
     return min(float(best_intercept(sign * X[:, 0], y)[1]) for sign in (1, -1))
 
 
@@ -41,8 +41,8 @@ def solve_figure1(max_iter: int, draws: int) -> tuple[list[Row], list[Row], list
     """Return the points of one draw, and the training errors of the minimisers and of gradient descent over many draws.
 
     The logistic loss is fitted to the first column. There is no validation part: each method uses the k with the fewest
-    training errors (the larger k wins a tie). The same sets are also fitted by the gradient descent behind the paper's
-    figure, which stops long before the minimum.
+    training errors (the larger k wins a tie). The same sets are also fitted by the gradient descent used for the
+    paper's figure, which stops long before the minimum.
     """
     points, records, descent = list[Row](), list[Row](), list[Row]()
     for name in FIGURE1:
@@ -57,7 +57,7 @@ def solve_figure1(max_iter: int, draws: int) -> tuple[list[Row], list[Row], list
 
 
 def _descend(X: Array, y: Array, steps: int) -> list[Row]:
-    """Return the results of the paper's gradient descent for every method on every draw of X (draws, samples)."""
+    """Return the results of the paper's gradient descent for every method and draw; X has shape (draws, samples)."""
     n, k = len(y), min(DESCENT_K, len(y))
     shrinking, parameters = decay(k, n, steps), np.zeros((len(METHODS), 2, len(X)))
     moves = np.zeros_like(parameters)
@@ -89,7 +89,7 @@ def _descend(X: Array, y: Array, steps: int) -> list[Row]:
 def _taken(method: str, slopes: Array, k: int) -> Array:
     """Return a mask of the examples that an aggregate of the logistic loss selects, given their slopes in (0, 1).
 
-    Slopes (draws, samples) increase with the loss; examples that tie for the k-th place are selected.
+    Slopes, with shape (draws, samples), increase with the loss; all examples tied for the k-th place are selected.
     """
     twice = 2 - 2 * slopes  # its ratio to 1 orders examples by the distance of their loss from the threshold
     aggregate = get_aggregate(method)
@@ -163,11 +163,11 @@ def _descent_notes(lines: list[Row], max_iter: int) -> Iterator[str]:
 
 
 def solve_examples(max_iter: int = MAX_ITER) -> list[Row]:
-    """Return the training errors on Examples 1 and 2, from the least-squares start and from w = 1.
+    """Return the training errors on Examples 1 and 2, starting from the least-squares solution and from w = 1.
 
     For Example 1, the theory states the errors of the minimisers: 2 for close-k with any k <= n, and 2n for the average
-    loss and for average top-k with k > 2n. Average top-k with k <= 2n is minimised by zero, which predicts nothing. The
-    two outliers reverse the least-squares start; with the start w = 1, close-k starts on the right side.
+    loss and for average top-k with k > 2n. Average top-k with k <= 2n is minimised by w = 0, which predicts nothing.
+    The two outliers reverse the least-squares start; from w = 1, close-k starts on the correct side.
     """
     records: list[Row] = []
     for name, (X, y) in (("1", example1(EXAMPLE1_SIZE, EXAMPLE1_FAR)), ("2", example2(EXAMPLE2_SIZE, 0))):

@@ -1,4 +1,4 @@
-"""The records of Figure 5: accuracies and standard errors as outliers or other examples are added."""
+"""The records behind Figure 5: accuracies and standard errors as outliers or other examples are added."""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -57,7 +57,7 @@ def majority(size: Size, contamination: str, level: int) -> float:
 
 
 def simulation_table(stem: str, records: list[Row], loss: str, note: str) -> Table:
-    """Return the accuracy of each method at every level, and that of always predicting the larger class."""
+    """Return a table of the accuracy of each method at every level, and of always predicting the larger class."""
     mine = [record for record in records if record["loss"] == loss]
     rows = []
     for name, level in dict.fromkeys((record["contamination"], record["level"]) for record in mine):
@@ -93,7 +93,7 @@ CLAIMED_DROP = 20
 
 
 def _outlier_notes(records: Sequence[Row]) -> Iterator[str]:
-    """Yield notes on how much accuracy the other methods lose with outliers, in the paper and here."""
+    """Yield notes on how much accuracy the other methods lose when outliers are added, in the paper and here."""
     mine = [row for row in records if row["contamination"] == "outliers" and not row["method"].startswith("close")]
     accuracy = {(row["loss"], row["method"], row["level"]): row["accuracy"] for row in mine}
     most = max((level for *_, level in accuracy), default=0)

@@ -1,4 +1,4 @@
-"""The paper's figures in Altair: functions that turn scores or flat records into charts, and smaller pictures."""
+"""The paper's figures in Altair: functions that turn scores or records into charts, and one that shrinks SVG files."""
 
 import re
 from collections import Counter
@@ -65,7 +65,7 @@ def _points(points: Sequence[Row]) -> Any:
 
 
 def _rules(lines: Sequence[Row]) -> list[Any]:
-    """Draw a faint line for each boundary, with a strong segment in its own lane, so none hides another."""
+    """Draw a faint line for each boundary, with a strong segment in its own lane, so that no boundary hides another."""
     lane = 2 / len(METHODS)
     records = [
         {
@@ -83,7 +83,7 @@ def _rules(lines: Sequence[Row]) -> list[Any]:
 
 
 def sizes(records: Sequence[Row]) -> Any:
-    """Draw Figure 2: the ``rows`` and ``features`` of each ``dataset`` of a ``suite``."""
+    """Draw Figure 2: the ``rows`` and ``features`` of each ``dataset`` in a ``suite``."""
     decades = alt.Axis(values=[10**exponent for exponent in range(7)], format="~s")
     return _dots(
         records, 40, 0.7, color=alt.Color("suite:N", title=None),
@@ -94,7 +94,7 @@ def sizes(records: Sequence[Row]) -> Any:
 
 
 def scatter(scores: Scores) -> Any:
-    """Draw Figure 3: accuracy of close decay against average, with a panel for each loss and a point for each set."""
+    """Draw Figure 3: accuracy of close decay against that of average, with a panel per loss and a point per set."""
     panels = []
     for loss in LOSSES:
         means, p = 100 * scores.test(loss, PAIR).mean(axis=-1), scores.pairs(loss)[PAIR].p
@@ -117,7 +117,7 @@ def scatter(scores: Scores) -> Any:
 
 
 def chosen_k(scores: Scores) -> Any:
-    """Draw Figure 4: (a) the chosen k*/n of close decay; (b) the gain over average against it (medians over splits)."""
+    """Draw Figure 4: (a) the k*/n chosen for close decay; (b) the gain over average against k*/n (medians)."""
     records = [
         {"dataset": title(name), "loss": loss, "fraction": fraction, "gain": 100 * gain}
         for loss in LOSSES
@@ -202,7 +202,7 @@ def _look(channel: Any, names: Sequence[str], values: Sequence[Any]) -> Any:
 
 
 def critical_difference(scores: Scores, loss: str) -> Any:
-    """Draw the average ranks of the five methods; bars join those that do not differ significantly (Nemenyi, 0.05)."""
+    """Draw the average ranks of the five methods; bars join those that do not differ significantly."""
     ranks = stats.average_ranks(scores.test(loss).mean(axis=-1))
     distance = stats.critical_difference(len(METHODS), len(scores.datasets))
     order = np.argsort(ranks, kind="stable")
@@ -249,7 +249,7 @@ _NUMBERS = re.compile(r'(?<= )(?:transform|d|x|y|x1|x2|y1|y2|width|height)="[^"]
 
 
 def slim(svg: str) -> str:
-    """Return a smaller version of a picture.
+    """Return an SVG picture with a smaller file size.
 
     Coordinates are rounded to a tenth of a pixel. Descriptions of individual marks for screen readers are removed,
     because they are never read in an embedded picture.

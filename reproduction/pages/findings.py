@@ -1,4 +1,4 @@
-"""Findings from the scores (which method won, by how much, how certain that is) as sentences, rows and numbers."""
+"""Findings from the scores (which method won, by how much and with what certainty) as sentences, rows and numbers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class Summary:
 
 
 def findings(parts: Sequence[Part]) -> list[Summary]:
-    """Return a summary for each distinct set of results; targets on the same suite share a summary."""
+    """Return a summary for each distinct set of results; targets that use the same suite share a summary."""
     found = []
     for suite, scores, published in _distinct(parts):
         sets = "1 data set" if len(scores.datasets) == 1 else f"{len(scores.datasets)} data sets"
@@ -86,9 +86,9 @@ def _distinct(parts: Sequence[Part]) -> list[Part]:
 def judge(scores: Scores, loss: str, published: Sequence[PairTable] = ()) -> Judgement:
     """Decide which method won, by how much and with what certainty.
 
-    One method is ahead if there are enough data sets, Wilcoxon's test over them is significant, the mean and the median
-    gain have the same sign, and the interval for the mean excludes zero. If only the interval excludes zero, the gain
-    comes from a few data sets. Otherwise there is no clear difference.
+    One method is ahead if there are enough data sets, the Wilcoxon test across them is significant, the mean and the
+    median gain have the same sign, and the interval for the mean excludes zero. If only the interval excludes zero, the
+    gain comes from a few data sets. Otherwise there is no clear difference.
     """
     pair = scores.pairs(loss)
     means, gains = 100 * scores.test(loss, PAIR).mean(axis=-1), 100 * pair[PAIR].gains
@@ -112,7 +112,7 @@ def _counted(wins: int, losses: int, total: int, splits: int) -> str:
         return "There is only one split, so no difference can be tested."
     form = "{fraction:.0%}, 95% interval {low:.0%} to {high:.0%}"
     won, lost = (form.format_map(_with_interval(count, total)) for count in (wins, losses))
-    return said("finding.counted", wins=wins, total=total, won=won, losses=losses, lost=lost)
+    return said("finding.counted", wins=wins or "none", total=total, won=won, losses=losses or "none", lost=lost)
 
 
 def _sized(sets: int, interval: tuple[float, float, float], p: float) -> str:
@@ -127,7 +127,7 @@ def _extremes(scores: Scores, means: Array, gains: Array) -> Iterator[str]:
     order = np.argsort(-gains, kind="stable")
     for word, places, sign in (("gains", order, 1), ("losses", order[::-1], -1)):
         named = [
-            f"{title(scores.datasets[i])} {gains[i]:+.2f} ({means[i, 0]:.2f} to {means[i, 1]:.2f})"
+            f"{title(scores.datasets[i])} {gains[i]:+.2f} (from {means[i, 0]:.2f} to {means[i, 1]:.2f})"
             for i in places[:SHOWN]
             if sign * gains[i] > 0.005
         ]
@@ -194,7 +194,7 @@ FORMATS = {
 def headline(suite: str, scores: Scores) -> list[Row]:
     """Count the data sets on which close decay beats average or loses to it, for each loss, test and criterion.
 
-    Each row of wins is followed by its row of losses; :func:`outcomes` relies on this order.
+    Each row of wins is followed by the corresponding row of losses; :func:`outcomes` relies on this order.
     """
     rows: list[Row] = []
     for loss in LOSSES:
@@ -223,7 +223,7 @@ def _with_interval(count: int, total: int) -> Row:
 
 
 def outcomes(rows: Sequence[Row], **where: str) -> list[tuple[Row, Row]]:
-    """Return the headline's rows that have the given values, as pairs of wins and losses."""
+    """Return the headline rows with the given values, as pairs of wins and losses."""
     mine = [row for row in rows if where.items() <= row.items()]
     return list(zip(mine[::2], mine[1::2], strict=True))
 
@@ -248,7 +248,7 @@ def share(row: Row) -> str:
 
 
 def shortfalls(rows: Sequence[Row]) -> list[str]:
-    """Return sentences on PMLB results that fall short of the paper's under its own protocol and test."""
+    """Return sentences on PMLB results that fall short of the paper's, under the paper's protocol and test."""
     place = {"suite": "pmlb94", "model": "linear", "protocol": "paper", "test": "paper", "criterion": "significant"}
     found = []
     for wins, losses in outcomes(rows, **place):

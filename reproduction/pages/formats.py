@@ -1,4 +1,4 @@
-"""Tables as CSV and Markdown, pages as Markdown, and their sentences; names cannot become formulas or markup."""
+"""Write tables (CSV and Markdown) and sentences for pages; names cannot turn into formulas or markup."""
 
 import re
 import textwrap
@@ -20,7 +20,7 @@ _WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding
 class Table:
     """A table for display, and the numbers behind it.
 
-    ``name`` is the stem of its files. ``rows`` contains the formatted cells; the first column names the row.
+    ``name`` is the stem of its file names. ``rows`` contains the formatted cells; the first column names the row.
     ``records`` contains one flat record for each unrounded number, for the CSV file. ``notes``, shown below the table,
     state what was left out, how many splits and steps there are, and what each mark means.
     """
@@ -55,7 +55,7 @@ def to_csv(table: Table) -> str:
 
 
 def to_markdown(table: Table, width: int = WIDTH) -> str:
-    """Return the title, table and notes in at most 80 (or ``width``) columns; long names are cut and notes wrapped.
+    """Return the title, table and notes in lines of at most ``width`` characters; long names are cut and notes wrapped.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def to_markdown(table: Table, width: int = WIDTH) -> str:
 
 
 def markdown_rows(cells: Sequence[Sequence[str]], width: int = WIDTH) -> str:
-    """Return the lines of a table of Markdown cells; the first row is the header."""
+    """Return a Markdown table with the given cells; the first row is the header."""
     columns = list(zip(*cells, strict=True))
     widths = [max(3, *map(len, column)) for column in columns]
     widths[0] = max(3, min(widths[0], width - 1 - sum(each + 3 for each in widths[1:]) - 3))
@@ -120,7 +120,7 @@ _ENTITIES = {"<": "&lt;", "&": "&amp;", "~": "&#126;"}
 
 
 def escape_markdown(text: str) -> str:
-    r"""Escape text, which Markdown then shows verbatim.
+    r"""Escape text so that Markdown shows it verbatim.
 
     Examples
     --------
@@ -148,18 +148,18 @@ def items(texts: Iterable[str]) -> str:
 
 
 def picture(caption: str, address: str) -> str:
-    """Return a Markdown picture above its caption."""
+    """Return a Markdown image followed by its caption."""
     return f"![{escape_markdown(caption)}]({address})\n\n{paragraph(caption)}"
 
 
 def tabled(table: Table, titled: bool = True) -> str:
-    """Return a table and its notes without truncated names; the title can be left out."""
+    """Return a table and its notes, without truncating names; the title is optional."""
     text = to_markdown(table, 1000).rstrip()
     return text if titled else text.partition("\n\n")[2]
 
 
 def fold(title: str, blocks: Iterable[str], warning: bool = False) -> str:
-    r"""Return blocks of Markdown that are folded under a title or highlighted as a warning.
+    r"""Return Markdown blocks, either folded under a title or highlighted as a warning.
 
     Examples
     --------
@@ -181,13 +181,13 @@ def folded(table: Table) -> str:
 
 
 def said(name: str, /, **values: Any) -> str:
-    """Return the sentence of the given name, with the values filled in."""
+    """Return the sentence with the given name, with its values filled in."""
     section, _, key = name.partition(".")
     return " ".join(_WORDS[section][key].split()).format_map(values)
 
 
 def listed(values: Iterable[object]) -> str:
-    """Return the values as a list within a sentence.
+    """Return the values as a list for use in a sentence.
 
     Examples
     --------

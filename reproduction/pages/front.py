@@ -15,7 +15,7 @@ from reproduction.run.campaign import costs
 from reproduction.run.exchange import Campaign
 from reproduction.run.scores import title
 
-from .findings import ADVERBS, findings, headline_table, outcomes, share, shortfalls
+from .findings import ADVERBS, findings, headline_table, outcomes, shortfalls
 from .formats import Column, Table, fold, heading, items, link, listed, paragraph, said, table_of, tabled
 from .sections import Section, commands_of, notes_of, parts_of
 
@@ -59,7 +59,7 @@ def index_page(
     campaign: Campaign, sections: Sequence[Section], covered: Sequence[Row], agreement: Table, first: Sequence[Row],
     pages: Sequence[tuple[str, str, bool]],
 ) -> list[str]:  # fmt: skip
-    """Return the page; ``first`` holds the headline's rows, ``pages`` the other pages (file, title, generated)."""
+    """Return the page; ``first`` contains the headline rows, and ``pages`` the other pages (file, title, generated)."""
     blocks = [heading("Results", 1), *_opening(first, covered, pages)]
     titles = {file: name for file, name, _ in pages}
     for group, files in grouped(list(titles)).items():
@@ -82,7 +82,7 @@ def _opening(first: Sequence[Row], covered: Sequence[Row], pages: Sequence[tuple
         yield fold(title, [*map(paragraph, short), *tried[:1]], warning=True)
     # The main comparison of the paper: linear models on PMLB, each protocol with its own test.
     sentences = [
-        said("front.place", wins=wins, losses=losses, won=share(wins), lost=share(losses))
+        said("front.place", wins=wins, losses=losses)
         for wins, losses in outcomes(first, suite="pmlb94", model="linear", criterion="significant")
         if wins["test"] == wins["protocol"]
     ]
@@ -107,7 +107,7 @@ def _findings(sections: Sequence[Section]) -> Iterator[str]:
 
 
 def coverage_blocks(covered: Sequence[Row]) -> Iterator[str]:
-    """Yield the amount of planned and finished work, and folded lists of the incomplete data sets."""
+    """Yield a table of the planned and finished work, and folded lists of the incomplete data sets."""
     if covered:
         columns: dict[str, Column] = {
             "suite, protocol, model": _covered_name, "sets complete": "{sets_complete} of {sets}",
@@ -134,8 +134,8 @@ def _missing(sections: Sequence[Section]) -> Iterator[str]:
 
 
 def _reason(note: str) -> str:
-    """Return a note without advice on how to get a file, and without its first words if they are repeated later."""
-    short = note.partition(" Fetch ")[0]
+    """Return a note without advice on how to obtain a file, and without its first words if they are repeated later."""
+    short = note.partition(" Fetch ")[0].replace("by request: ", "by request, because ")
     heading, _, rest = short.partition(": ")
     return rest if heading.partition(",")[0].lower() in rest.lower() else short
 
@@ -165,7 +165,7 @@ def _made(campaign: Campaign) -> Iterator[str]:
         days = [time.strftime("%Y-%m-%d", time.gmtime(campaign.runs[place]["started"])) for place in places]
         started = " to ".join(dict.fromkeys((days[0], days[-1])))
         count, facts = sum(cells[place] for place in places), "; ".join(_facts(json.loads(text)))
-        yield paragraph(f"Runs that started on {started} computed {count} cells in this environment: {facts}.")
+        yield paragraph(f"Runs that started on {started} computed {count} cells in the following environment: {facts}.")
     sets = len({line.cell.dataset for line in campaign.lines.values()})
     recipes = sorted({line.cell.recipe for line in campaign.lines.values()})
     text = said("front.cells", cells=len(campaign.lines), sets=sets, recipes=listed(recipes))
@@ -186,7 +186,7 @@ def _facts(environment: dict[str, object]) -> Iterator[str]:
 
 
 def answer(name: str, sections: Sequence[Section], first: Sequence[Row]) -> str:
-    """Return the answer for a target's page from its sections and the headline's rows, or an empty string."""
+    """Return the opening sentence of a target's page, from its sections and the headline rows, or an empty string."""
     if name in (*PAIR_TABLES, "figure3"):
         criterion = PAIR_TABLES[name].criterion if name in PAIR_TABLES else "significant"
         return _pairs(sections[0].suite.split(" and ")[0], criterion, first)
@@ -232,7 +232,7 @@ def _counted(records: Sequence[Row]) -> str:
         mine = [row for row in records if row["suite"] == suite]
         medians = {name: np.median([row[name] for row in mine]) for name in ("rows", "features")}
         parts.append(said("answer.counted", sets=len(mine), suite=suite, **medians))
-    return f"The available data sets are {', and '.join(parts)}."
+    return f"The following data sets are available: {', and '.join(parts)}."
 
 
 def _chosen(records: Sequence[Row]) -> str:
@@ -271,7 +271,7 @@ def _exact(records: Sequence[Row]) -> str:
     for name in dict.fromkeys(row["set"] for row in records):
         at = {(row["method"], row["loss"]): row["above_bound"] for row in records if row["set"] == name}
         close, average = at["close", "logistic"], at["average", "logistic"]
-        parts.append(f"{close} and {average} more on {title(name)}")
+        parts.append(f"{close} and {average} more, respectively, on {title(name)}")
     return said("answer.exact", parts="; ".join(parts))
 
 

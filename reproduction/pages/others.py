@@ -42,7 +42,7 @@ MINIMA: dict[tuple[str, str], tuple[float, ...]] = {
 def _beside(
     ours: float, name: str, place: tuple[str, str], suite: str, published: Mapping[tuple[str, str], tuple[float, ...]]
 ) -> Row:
-    """Return the published number for a data set and our difference from it; both are None if there is none."""
+    """Return the published number for a data set and our difference from it, or None for both if there is none."""
     theirs = dict(zip(SUITES[suite], published.get(place, ()), strict=False)).get(name)
     return {"published": theirs, "difference": None if theirs is None else ours - theirs}
 
@@ -92,7 +92,7 @@ def _numbers(numbers: Sequence[float]) -> str:
 
 
 def _sentences(records: Sequence[Row]) -> Iterator[str]:
-    """Yield the number of cells that differ by more than two standard errors, and a sentence on each of them."""
+    """Yield how many cells differ by more than two standard errors, and a sentence on each of these cells."""
     compared = [record for record in records if record["published"] is not None]
     apart = [record for record in compared if record["differs"]]
     if compared:
@@ -100,7 +100,7 @@ def _sentences(records: Sequence[Row]) -> Iterator[str]:
     for record in apart:
         gap, error = abs(record["difference"]), record["standard_error"]
         side, label = "above" if record["difference"] > 0 else "below", LABELS[record["method"]]
-        times = f"{gap / error:.1f} standard errors" if error else "with no spread over the splits"
+        times = f"{gap / error:.1f} standard errors" if error else "with no variation across the splits"
         yield said("sorr.apart", r=record, label=label, gap=gap, side=side, times=times)
 
 

@@ -21,7 +21,7 @@ from .sections import Section, build, commands_of, notes_of, parts_of
 def write_report(store: Store, folder: Path, archive: Archive | None = None) -> Path:
     """Write every table (CSV and Markdown), every figure (SVG) and the page ``report.html``; return the page's path.
 
-    Pass an existing archive of the store to unpack each record only once.
+    If an archive of the store already exists, pass it, so that each record is unpacked only once.
     """
     archive, sections = archive or Archive(store), list[Section]()
     jobs = stored_jobs(store)
@@ -66,7 +66,7 @@ _CHOICES = ("protocol", "model", "loss")
 
 
 def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
-    """Return the whole report as one page without external references; the pictures are already written."""
+    """Return the whole report as one page without external references; the picture files must already exist."""
     charts = {section.name: list(_charts(section, number, folder)) for number, section in enumerate(sections)}
     parts = parts_of(sections)
     results = result_rows(parts)
@@ -99,7 +99,7 @@ def _charts(section: Section, number: int, folder: Path) -> Iterator[Chart]:
 
 
 def _columns(results: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the non-empty columns; the protocol and the model are left out if there is only one."""
+    """Return the non-empty columns; the protocol and the model are left out if they are the same in all rows."""
     values = {name: {row[name] for row in results} for name in (results[0] if results else ())}
     alone = {name for name in ("protocol", "model") if len(values.get(name, ())) == 1}
     return [name for name, found in values.items() if found != {None} and name not in alone]

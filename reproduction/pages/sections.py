@@ -26,7 +26,7 @@ from .tables import error_table, method_table, notes_on, suite_tables
 
 @dataclass
 class Section:
-    """The part of the report on one job."""
+    """The part of the report that covers one job."""
 
     job: Job
     name: str
@@ -51,7 +51,7 @@ class Section:
 
 
 def parts_of(sections: Iterable[Section]) -> list[tuple[str, Scores, list[PairTable]]]:
-    """Return the suite, the scores and the paper's tables for all scores of the sections."""
+    """Return the suite, the scores and the paper's tables for each set of scores in the sections."""
     return [(section.suite, scores, section.published) for section in sections for scores in section.scores]
 
 
@@ -66,7 +66,7 @@ def commands_of(requests: Iterable[Sequence[object]]) -> list[str]:
 
 
 def build(job: Job, archive: Archive) -> Section:
-    """Return the section of a job, from the results so far."""
+    """Return the section for a job, based on the results so far."""
     section = Section(job, job.name, job.target.title)
     with charts.unchecked():
         if job.target.name in _OF_SECTION:
@@ -87,7 +87,7 @@ def _gather(section: Section, archive: Archive) -> None:
     found = archive.gather(job.cells(), job.holes)
     for scores in found:
         missing = [hole for hole in scores.holes if hole not in job.holes]
-        where = f"under {scores.protocol}, {scores.model}"
+        where = f"for the {scores.protocol} protocol, {scores.model} model"
         notes = [f"Left out {where}: {title(hole.dataset)}: {hole.why}" for hole in missing]
         if not scores.datasets:
             notes.insert(0, f"No data set is complete yet {where}: run the target again.")
@@ -184,7 +184,7 @@ def _figure2(section: Section, archive: Archive) -> None:
     if not records:
         section.notes.append("None of the data sets is available locally.")
         return
-    caption = "Numbers of examples and features of the available data sets, on log scales."
+    caption = "Numbers of examples and features in the available data sets, on log scales."
     section.draw("figure2", figures.sizes(records), caption)
     rows = []
     for suite in section.job.suites:

@@ -30,7 +30,7 @@ def notes_on(scores: Scores) -> tuple[str, ...]:
         f"{len(scores.datasets)} data sets, {scores.splits} splits and {scores.max_iter} steps."
     ]
     if scores.splits == 1:
-        notes.append("With only one split, nothing can be tested, so no difference counts as significant.")
+        notes.append("With only one split, differences cannot be tested, so none counts as significant.")
     if scores.holes:
         # With many missing sets, the table lists only their names, and the section the reasons.
         few = len(scores.holes) <= 4
@@ -57,7 +57,7 @@ def _by_method(table: Table, first: str, rows: Sequence[tuple[str, ...]]) -> Tab
 
 
 def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable | None = None) -> Table:
-    """Return one block of the paper's square tables: how often a column's method beats a row's by the criterion.
+    """Return one block of the paper's square tables: how often a column's method beats a row's.
 
     With a published table, each cell also shows the paper's number in brackets.
     """
@@ -84,7 +84,7 @@ def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable |
         denominators = " or ".join(map(str, published.denominators[scores.model]))
         notes.append(
             f"Values in brackets are from the paper's {published.name.replace('table', 'Table ')}; they are "
-            f"consistent with fractions of {denominators} data sets."
+            f"consistent with a total of {denominators} data sets."
         )
     table = _table(criterion, f"Wins {CRITERION_WORDS[criterion]}", scores, loss, {}, records, notes)
     rows = [(LABELS[method], *map(_beside, fractions[i], theirs[i])) for i, method in enumerate(METHODS)]
@@ -98,8 +98,8 @@ def _beside(ours: float, theirs: float) -> str:
 def error_table(scores: Scores, loss: str, *, published: bool = False) -> Table:
     """Return the mean test errors in percent, as in Table 3; a star marks a significant difference from ``average``.
 
-    With ``published``, each data set of Table 3 has two more lines, which show the paper's errors and the differences.
-    A plus marks a significant difference between close decay and ``atk``, about which the paper makes a claim.
+    With ``published``, each data set in Table 3 has two more rows, which show the paper's errors and the differences. A
+    plus marks a significant difference between close decay and ``atk``, about which the paper makes a claim.
     """
     pairs, errors = scores.pairs(loss), 100 * (1 - scores.test(loss).mean(axis=-1))
     rows: list[tuple[str, ...]] = []
@@ -124,7 +124,7 @@ def error_table(scores: Scores, loss: str, *, published: bool = False) -> Table:
             rows.append(("  paper", *(f"{each['published']:.2f}" for each in mine)))
             rows.append(("  difference", *(f"{each['difference']:+.2f}" for each in mine)))
     notes = [
-        "Entries are mean test errors in percent; a star marks a difference from average (p < 0.05 by the "
+        "Entries are mean test errors in percent; a star marks a significant difference from average (p < 0.05 in the "
         "protocol's test)."
     ]
     if published:
@@ -159,7 +159,7 @@ def gain_table(scores: Scores, loss: str) -> Table:
         }
         for i in np.argsort(-one.gains, kind="stable")
     ]  # fmt: skip
-    corrected = ", Holm-adjusted over the data sets" if get_protocol(scores.protocol).corrected else ""
+    corrected = ", with Holm's correction across the data sets" if get_protocol(scores.protocol).corrected else ""
     columns: dict[str, Column] = {
         "data set": "{dataset}", "average": "{average:.2f}", "close decay": "{close_decay:.2f}", "gain": "{gain:+.2f}",
         "p": lambda record: p_value(record["p"]),
@@ -192,12 +192,12 @@ def method_table(scores: Scores, loss: str) -> Table:
         "joint": lambda record: "" if record["wins"] is None else "{joint_wins}-{joint_losses}".format_map(record),
     }
     distance = stats.critical_difference(len(methods), len(test))
-    differ = f"Ranks that differ by less than {distance:.2f} do not differ significantly (Nemenyi, 0.05)."
+    differ = f"Ranks that differ by less than {distance:.2f} do not differ significantly (Nemenyi test, level 0.05)."
     return _table("methods", "All methods", scores, loss, columns, records, [said("note.methods"), differ])
 
 
 def across_table(scores: Scores, loss: str) -> Table:
-    """Return the results of Wilcoxon's signed-rank test over the data sets for every pair, with Holm's correction."""
+    """Return Wilcoxon signed-rank tests across the data sets for every pair of methods, with Holm's correction."""
     means = scores.test(loss).mean(axis=-1)
     pairs = list(combinations(range(len(METHODS)), 2))
     p = np.array([stats.wilcoxon(means[:, i], means[:, j]) for i, j in pairs])

@@ -2,7 +2,7 @@
 
 ``ranges``: the linear models of Hu, Ying, Wang and Lyu use stratified splits, with half of the rows for training and a
 quarter each for validation and testing. ``exact``: He and Little minimise the number of training errors. All rows of
-the set, standardised, are used as the training, validation and test parts, so the row that is best in validation has
+the set are standardised and used for training, validation and testing, so the setting that is best in validation has
 the fewest training errors.
 """
 
@@ -46,7 +46,7 @@ Rows = Callable[[Division, int], Array]
 
 @dataclass(frozen=True)
 class Study:
-    """The kind of cell used for another paper."""
+    """A kind of cell for an experiment of another paper."""
 
     places: tuple[tuple[str, str], ...]  # every (loss, method) of its record
     rows: Rows  # (division, steps) -> rows of dtype ROW
@@ -54,7 +54,7 @@ class Study:
 
 
 def whole(data: Dataset) -> Division:
-    """Return all rows, standardised, as each of the training, validation and test parts."""
+    """Standardise all rows, and return them as the training part, the validation part and the test part."""
     X, y = np.asarray(data.X, dtype=float), data.signs()
     mean, scale = moments(X)
     return Division(((X - mean) / scale,) * 3, (y,) * 3)

@@ -1,4 +1,4 @@
-"""The named suites and the facts about their data sets, from the tables next to this file."""
+"""The named suites and facts about their data sets, read from the tables next to this file."""
 
 from pathlib import Path
 

@@ -18,7 +18,7 @@ from closecall.table.read.dataset import MATRIX_BYTES, DataError, encoded, mean_
 def plan_of(column: Array, nominal: bool) -> tuple[float, Array | None]:
     """Return the fill value for missing cells, and the codes that get their own columns (None for numbers).
 
-    A missing number becomes the mean, and a missing code becomes the most frequent one (the first if tied). With two
+    A missing number is replaced by the mean, and a missing code by the most frequent one (the first if tied). With two
     codes, a second column would only be the complement of the first.
 
     Examples
@@ -99,7 +99,7 @@ class Dataset:
             shown = ", ".join(map(repr, self.classes[:5]))
             raise DataError(
                 f"data set {self.name!r} has {len(self.classes)} classes ({shown}{', ...' * (len(self.classes) > 5)}); "
-                "the protocols are binary: choose two classes or merge classes first"
+                "the protocols need exactly two: choose two classes or merge classes first"
             )
         return np.where(self.y == 1, 1.0, -1.0)
 
@@ -116,9 +116,9 @@ class Dataset:
     def encode(self, train: Array | list[int], *others: Array | list[int]) -> tuple[Array, ...]:
         """Return a matrix (rows, columns) for each set of rows, one-hot encoded and imputed using the training rows.
 
-        A missing number becomes the training mean, and a missing category becomes the most frequent one in training. A
-        category that is absent from the training rows becomes all zeros. Two categories share one column; if there are
-        more, each has its own.
+        A missing number is replaced by the training mean, and a missing category by the most frequent one in training.
+        A category that is absent from the training rows is encoded as all zeros. If there are two categories, they
+        share one column; otherwise, each has its own.
         """
         parts = [self.X[np.asarray(rows)] if len(rows) else self.X[:0] for rows in (train, *others)]
         if not len(parts[0]):

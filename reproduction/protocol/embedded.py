@@ -1,6 +1,6 @@
 """Benchmark sets that need no download, because they are generated from their definitions or shipped with scikit-learn.
 
-Each has the size and the codes of the PMLB set of the same name (``ringnorm`` is PMLB's ``ring``; ``twonorm`` and
+Each has the same size and codes as the PMLB set with the same name (``ringnorm`` is PMLB's ``ring``; ``twonorm`` and
 ``ringnorm`` have 2,000 rows instead of 7,400). Codes are treated as numbers, as in PMLB, because their order is part of
 the benchmark. If the published set is a random draw, the embedded set is another draw by the same rule, with a fixed
 seed; ``EMBEDDED[name].drawn`` states what is drawn.
@@ -40,9 +40,9 @@ _OCTAGON, _SWORD, _BLUE, _GREEN, _RED = 0, 2, 0, 1, 2
 def _ruled(
     name: str, sizes: Sequence[int], rule: Callable[[Array], Any], again: int = 0, flips: int = 0, first: int = 0
 ) -> tuple[Array, Array]:
-    """Return every combination of codes starting at ``first``, labelled by a rule, with ``again`` of them repeated.
+    """Return every combination of codes from ``first`` on, labelled using a rule, with ``again`` of them repeated.
 
-    The repeated ones are drawn without replacement, and ``flips`` of them have the opposite label.
+    The repeated combinations are drawn without replacement, and ``flips`` of them have the opposite label.
     """
     X = _grid(*sizes) + first
     y = rule(X.T).astype(int)
@@ -130,7 +130,7 @@ def _wdbc() -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Embedded:
-    """How to generate a set, the names of its features, and the part of it that is drawn at random here."""
+    """How to generate a set, the names of its features, and which part of it is drawn at random."""
 
     make: Callable[[], tuple[Array, Array]]
     features: str
@@ -149,28 +149,28 @@ EMBEDDED: dict[str, Embedded] = {
     "corral": Embedded(_corral, "A0 A1 B0 B1 irrelevant correlated", "which 8 of the 32 training rows disagree"),
     "mofn-3-7-10": Embedded(
         partial(_ruled, "mofn-3-7-10", [2] * 10, lambda x: x[2:9].sum(axis=0) >= 3, 300), _numbered(10),
-        "the training part of 300",
+        "the 300 training rows",
     ),
     "monk1": Embedded(
         partial(_ruled, "monk1", _ROBOT, lambda x: (x[0] == x[1]) | (x[4] == _RED), 124), _ROBOT_NAMES,
-        "the training part of 124",
+        "the 124 training rows",
     ),
     "monk2": Embedded(
         partial(_ruled, "monk2", _ROBOT, lambda x: (x == 1).sum(axis=0) == 2, 169, first=1), _ROBOT_NAMES,
-        "the training part of 169",
+        "the 169 training rows",
     ),
     "monk3": Embedded(  # 5 % of the training part has the wrong label
         partial(
             _ruled, "monk3", _ROBOT,
             lambda x: ((x[4] == _GREEN) & (x[3] == _SWORD)) | ((x[4] != _BLUE) & (x[1] != _OCTAGON)), 122, flips=6,
         ), _ROBOT_NAMES,
-        "the training part of 122 and its 6 wrong labels",
+        "the 122 training rows and which 6 of them are mislabelled",
     ),
     "mux6": Embedded(_mux6, "address1 address2 bit0 bit1 bit2 bit3"),
     "parity5": Embedded(partial(_ruled, "parity5", [2] * 5, lambda x: x.sum(axis=0) % 2), _numbered(5)),
     "parity5+5": Embedded(  # which five of the ten bits count is a convention; these are the published five
         partial(_ruled, "parity5+5", [2] * 10, lambda x: x[[1, 2, 3, 5, 7]].sum(axis=0) % 2, 100), _numbered(10),
-        "the training part of 100",
+        "the 100 training rows",
     ),
     "ringnorm": Embedded(_ringnorm, _numbered(20), "all 2,000 rows"),
     "threeOf9": Embedded(  # three adjacent ones anywhere
@@ -182,7 +182,7 @@ EMBEDDED: dict[str, Embedded] = {
     "wdbc": Embedded(_wdbc, _numbered(30)),
     "xd6": Embedded(  # any of three conjunctions of three bits; nine tenths of the 512 points are repeated
         partial(_ruled, "xd6", [2] * 9, lambda x: x.reshape(3, 3, -1).min(axis=1).max(axis=0), 461), _numbered(9),
-        "the training part of 461",
+        "the 461 training rows",
     ),
 }  # fmt: skip
 
@@ -196,7 +196,7 @@ def embedded(name: str) -> Dataset:
     >>> data.X.shape, data.classes
     ((554, 6), ('0', '1'))
     >>> EMBEDDED["monk3"].drawn
-    'the training part of 122 and its 6 wrong labels'
+        'the 122 training rows and which 6 of them are mislabelled'
     """
     recipe = lookup(EMBEDDED, name, "embedded data set")
     X, y = recipe.make()

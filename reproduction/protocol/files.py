@@ -34,7 +34,7 @@ def write_whole(path: Path, content: str | bytes) -> Path:
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a CSV file that this project wrote, as dictionaries of text."""
+    """Return the rows of a CSV file that this project wrote, as dictionaries of strings."""
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
@@ -79,7 +79,7 @@ def read_table(path: Path, target: str, nominal: Collection[str] = (), packed: b
 def from_frame(
     frame: Any, target: str, *, name: str, source: str, version: str, nominal: Collection[str] = ()
 ) -> Dataset:
-    """Convert a pandas frame to a `Dataset`; columns in ``nominal`` and those that are not numeric are nominal."""
+    """Convert a pandas frame to a `Dataset`; non-numeric columns and those listed in ``nominal`` are nominal."""
     pd = need_pandas()
     if target not in frame.columns:
         shown = ", ".join(map(repr, map(str, frame.columns[:8]))) + (", ..." if frame.shape[1] > 8 else "")
@@ -88,7 +88,7 @@ def from_frame(
     if labels.isna().any() or not len(labels):
         raise DataError(f"data set {name!r}: the target is missing in {labels.isna().sum()} of {len(labels)} rows")
     if labels.nunique() > max(2, len(frame) // 2):
-        raise DataError(f"data set {name!r}: {labels.nunique()} values in {len(frame)} rows are not class labels")
+        raise DataError(f"data set {name!r}: the {labels.nunique()} values of the target cannot be classes")
 
     def column(label: Any) -> Column:
         values = frame[label]

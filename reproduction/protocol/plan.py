@@ -1,6 +1,6 @@
 """Targets, which can be requested, and cells, the units into which their computation is divided.
 
-A cell is one combination (data set, split, model, protocol), which takes one long batched solve. Its key is a hash of
+A cell is one combination of data set, split, model and protocol, and needs one long batched solve. Its key is a hash of
 everything that determines its result. When a run is resumed, the keys of finished cells are removed from those
 requested; a cell with a different data file, step count or recipe has a different key. The suite tells the worker where
 to find the data; it is not part of the key, so suites that share a data set share its cells.
@@ -109,10 +109,10 @@ class Task:
 
 
 def predicted_cost(cell: Cell, rows: int, features: int) -> float:
-    """Return a rough estimate of a cell's time on one core in seconds, to order cells and predict when a run ends.
+    """Return a rough estimate of a cell's time on one core, in seconds, for ordering cells and predicting run times.
 
     The constants were fitted by eye to the cells of six data sets (80 to 2700 training rows, 5 to 168 features): each
-    step of each problem costs 2.5 microseconds and, for each training row, 5.4 nanoseconds plus 0.1 for each feature.
+    step of each problem costs 2.5 microseconds and, for each training row, 5.4 ns plus 0.1 ns for each feature.
     """
     train = max((rows + cell.level) // 2, 1)
     counts = len(k_grid(train))
@@ -194,7 +194,7 @@ class Size:
 class RunOptions:
     """The options of a request; if it does not specify steps or protocols, those of the target are used.
 
-    The recipe applies to networks; requests stored by early versions have none and use the first.
+    The recipe applies to networks; requests stored by early versions have no recipe and use the first one.
     """
 
     splits: int = SPLITS

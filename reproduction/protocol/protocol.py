@@ -1,4 +1,4 @@
-"""The two protocols (rules to divide, scale, penalise, stop, choose and test), and comparisons of methods.
+"""The two protocols (rules for dividing, scaling, penalising, stopping, choosing and testing), and comparisons.
 
 They differ in the order of the steps and in the data that each step may use: ``paper`` follows the paper, and ``sound``
 fits everything to the training part only.
@@ -52,7 +52,7 @@ def _divide_paper(data: Dataset, streams: Streams, contamination: str, level: in
 
 
 def _divide_sound(data: Dataset, streams: Streams, contamination: str, level: int) -> Division:
-    """Split by class, encode using the training part, contaminate all, and scale by the contaminated training part."""
+    """Split by class, encode using the training part, contaminate all parts, and scale using the training part."""
     signs = data.signs()
     rows = stratified(signs, streams("split"))
     X, y = list(data.encode(*rows)), [signs[part] for part in rows]

@@ -19,7 +19,7 @@ _PRINTED = tomllib.loads(Path(__file__).with_name("published.toml").read_text(en
 class PairTable:
     """A square table for a suite and a criterion: ``significant`` (p < 0.05) or ``points`` (at least 2 points).
 
-    ``entries`` (10, 10) are as printed; for each model, ``denominators`` holds the numbers of data sets that fit them.
+    ``entries`` (10, 10) are as printed; ``denominators`` holds, for each model, the possible numbers of data sets.
     """
 
     name: str

@@ -26,10 +26,10 @@ class NotAtHandError(DataError):
 
 
 def not_at_hand(what: str, why: str, fetch: str, place: Path) -> NotAtHandError:
-    """Return the error for a missing file, which states what to fetch, where to put it, and what works without it."""
+    """Return the error for a missing file: what to fetch, where to put it, and what works without it."""
     return NotAtHandError(
         f"{what} is not available locally: {why}. Fetch {fetch} and save it as {place} (to use another data "
-        "directory, set CLOSECALL_DATA). The suite 'embedded' works without any download."
+        "directory, set CLOSECALL_DATA). The suite 'embedded' needs no download."
     )
 
 
@@ -48,7 +48,7 @@ def http_get(url: str) -> bytes | None:
 
 
 def fetch_pmlb(name: str, place: Path) -> None:
-    """Download a PMLB set (by its 2017 name, or by its current name if not among the 94) and save it as ``place``."""
+    """Download a PMLB set by its 2017 name, or by its current name if it is not among the 94, to ``place``."""
     what = f"PMLB's {name!r}"
     if name in PMLB_GONE:
         history = f"{name}.tsv.gz from the history of the PMLB repository before August 2020"

@@ -39,7 +39,7 @@ KNOWN: dict[str, Mapping[str, object]] = {
 
 
 def data_directory(given: str | os.PathLike[str] | None = None) -> Path:
-    """Return the data directory: the given one, or else that in the variable CLOSECALL_DATA, or else the user's cache.
+    """Return the data directory: the one given, otherwise the value of CLOSECALL_DATA, otherwise the user's cache.
 
     Examples
     --------
@@ -90,11 +90,11 @@ def load_dataset(
 ) -> Dataset:
     """Load a data set by name or path; with ``download``, a missing PMLB or OpenML set is downloaded.
 
-    A name is ``monk3`` (looked up among the embedded sets, then in PMLB, the sets of Fan et al. and OpenML100),
+    A name can be ``monk3`` (looked up among the embedded sets, then in PMLB, the sets of Fan et al. and OpenML100),
     ``pmlb:monk3``, ``openml:31`` (the id of an OpenML data set), ``openml100:31`` (a task of the suite, by id or name),
     ``fan8:splice3175``, or the path to a CSV, TSV or Parquet file (``.gz`` may follow). ``target`` names the target
     column of a file; the default is the column named target, class, label or y, or else the last one. ``DataError``, a
-    ``ValueError``, states why a set cannot be used; its subclass ``NotAtHandError`` states that it is not on this
+    ``ValueError``, states why a set cannot be used; its subclass ``NotAtHandError`` states that the set is not on this
     machine and cannot be fetched.
 
     Examples
@@ -151,7 +151,7 @@ def _place(source: str, name: str, directory: Path) -> Path:
 
 
 def _openml_ids(source: str, name: str) -> tuple[int | None, int]:
-    """Return the id of the OpenML data set, after the id of its task in the suite (None if it has none)."""
+    """Return the ids of the task in the suite (None if there is no such task) and of the data set on OpenML."""
     if source == "openml":
         if not name.isascii() or not name.isdigit():
             raise DataError(f"'openml:' takes a data set id, as in 'openml:31'; got {name!r} (or use 'openml100:')")

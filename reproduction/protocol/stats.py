@@ -1,4 +1,4 @@
-"""Tests and intervals that the reproduction needs in addition to those of the library."""
+"""Tests and intervals that the reproduction needs in addition to those in the library."""
 
 import math
 import warnings
@@ -28,9 +28,9 @@ def paper_test(first: Array, second: Array) -> Array:
 
 
 def wilcoxon(first: Array, second: Array) -> float:
-    """Return the two-sided p-value of Wilcoxon's signed-rank test for mean scores (datasets,); 1 if all are equal.
+    """Return the two-sided p-value of the Wilcoxon signed-rank test for mean scores (datasets,); 1 if all are equal.
 
-    Zero differences are split and the normal approximation is used, as in Demsar (2006).
+    Zero differences are divided equally between the signs, and the normal approximation is used, as in Demsar (2006).
     """
     differences = np.asarray(first, dtype=float) - np.asarray(second, dtype=float)
     if not differences.any():
@@ -41,7 +41,7 @@ def wilcoxon(first: Array, second: Array) -> float:
 
 
 def average_ranks(scores: Array) -> Array:
-    """Return the mean rank of each method from scores (datasets, methods); 1 is best, and ties share their ranks.
+    """Return the mean rank of each method from scores (datasets, methods); 1 is best, and tied ranks are averaged.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def average_ranks(scores: Array) -> Array:
 
 
 def critical_difference(methods: int, datasets: int, *, level: float = SIGNIFICANCE) -> float:
-    """Return Nemenyi's critical difference for average ranks.
+    """Return the critical difference for average ranks in the Nemenyi test.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def rank_groups(ranks: Array, distance: float) -> list[tuple[int, ...]]:
 
 
 def fraction_interval(count: int, total: int) -> tuple[float, float]:
-    """Return Clopper & Pearson's exact 95 % interval for a fraction of data sets; (0, 1) if there are none.
+    """Return the exact (Clopper-Pearson) 95 % interval for a fraction of data sets; (0, 1) if there are none.
 
     Examples
     --------
@@ -100,9 +100,9 @@ MANY = 30
 
 
 def mean_interval(values: Array) -> tuple[float, float, float]:
-    """Return a mean over data sets and its 95 % interval: bootstrap for at least :data:`MANY` values, else Student's t.
+    """Return a mean over data sets and its 95 % interval (bootstrap if at least :data:`MANY` values, else Student's t).
 
-    The seed is fixed, so the same numbers always give the same interval. The ends are NaN if there is only one value.
+    The seed is fixed, so the same numbers always give the same interval. The bounds are NaN for a single value.
 
     Examples
     --------

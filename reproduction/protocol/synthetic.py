@@ -1,8 +1,8 @@
 """The paper's synthetic sets (Figure 1, Examples 1 and 2), and the examples that Figure 5 adds to make a set harder.
 
 Labels y (samples,) are -1.0 and +1.0. The functions for Figure 5 take X (samples, features), y, the number of examples
-to add and a generator. They return X and y with the new examples (outliers, imbalance or ambiguity) appended to the
-given ones.
+to add and a random generator. They return X and y with the new examples (outliers, imbalance or ambiguity) appended to
+the given ones.
 """
 
 from collections.abc import Callable
@@ -44,7 +44,7 @@ def figure1(name: str, seed: int | np.random.Generator) -> tuple[Array, Array]:
 def example1(n: int, far: float) -> tuple[Array, Array]:
     """Return the paper's Example 1: n points at -1 (negative), n at +1 (positive) and two outliers on the wrong sides.
 
-    ``far``, the paper's M, is much larger than n; a negative is at +far and a positive at -far. X is (2 n + 2, 1).
+    ``far``, the paper's M, is much larger than n; the outliers are a negative at +far and a positive at -far.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def example1(n: int, far: float) -> tuple[Array, Array]:
 def example2(n: int, seed: int | np.random.Generator) -> tuple[Array, Array]:
     """Return the paper's Example 2: n negatives on [-1, 1] and n positives on [0, 1] (uniform); X has shape (2 n, 1).
 
-    The best accuracy in the population is 0.75, which is reached by predicting the positive class for x > 0 (the
+    The best possible accuracy is 0.75, which is reached by predicting the positive class for x > 0 (the
     paper's text swaps the sides).
     """
     rng = np.random.default_rng(seed)
@@ -91,13 +91,13 @@ def outliers(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple[
 
 
 def imbalance(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Append copies of random negatives, drawn with replacement because Figure 5 adds more of them than there are."""
+    """Append copies of random negatives, with replacement: Figure 5 needs more copies than there are negatives."""
     rows = rng.choice(np.flatnonzero(y == -1), count)
     return np.concatenate([X, X[rows]]), np.concatenate([y, y[rows]])
 
 
 def ambiguity(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Append copies of random negatives with a positive label, each negative at most once.
+    """Append copies of random negatives, labelled as positive; each negative is copied at most once.
 
     Every classifier is then right on one example of each pair and wrong on the other.
     """

@@ -24,7 +24,7 @@ NEARLY = 0.8
 def stored_jobs(store: Store) -> list[Job]:
     """Return all jobs that were ever requested for this store, in the order of the paper.
 
-    A job is left out if another job with the same name contains all its cells and has finished as many of them.
+    A job is left out if another job with the same name contains all its cells and has finished at least as many.
     """
     jobs: dict[tuple[str, Any], Job] = {}
     with store.understood():
@@ -53,8 +53,8 @@ Missing = dict[tuple[str, str], Hole]
 def jobs_of(campaign: Campaign) -> list[Job]:
     """Return a job for every target and model for which the campaign has cells or data sets.
 
-    Targets share cells. For example, Table 4 and the PMLB half of Figures 2, 3 and 4 need only a run of ``table1``. If
-    a suite was run with several sets of options, such as fewer steps in a trial, :func:`_best` chooses among them.
+    Targets share cells. For example, Table 4 and the PMLB halves of Figures 2, 3 and 4 need just a run of ``table1``.
+    If a suite was run with several sets of options, such as fewer steps in a trial, :func:`_best` chooses among them.
     """
     requested = [from_json(content) for run in campaign.runs for content in run["jobs"]]
     ways = _ways(requested, campaign.done())
@@ -67,9 +67,9 @@ def jobs_of(campaign: Campaign) -> list[Job]:
 
 
 def _available(jobs: Sequence[Job], model: str = "") -> tuple[Available, Missing]:
-    """Return the data sets that at least one job had, and those that no job had.
+    """Return the data sets that were in at least one job, and those that were in none.
 
-    If a model is given, a set that all its jobs left out, for example because of its cost, counts as missing too.
+    If a model is given, a set that all jobs left out (for example, because of its cost) also counts as missing.
     """
     sizes = {(size.suite, size.name): size for job in jobs for size in job.sizes}
     holes = {
@@ -112,7 +112,7 @@ def _ways(requested: Sequence[Job], done: set[str]) -> Ways:
 
 
 def _best(complete: dict[RunOptions, int]) -> RunOptions:
-    """Among options that completed nearly the most data sets, return those with most splits, then the newest recipe.
+    """Among the options that completed nearly the most data sets, prefer the most splits, then the newest recipe.
 
     Thus, 25 splits are preferred to fewer, even if a few large sets have not been run yet; these are listed as missing.
     """
@@ -167,7 +167,7 @@ def coverage(jobs: Sequence[Job], campaign: Campaign) -> list[Row]:
 
 
 def costs(campaign: Campaign) -> list[Row]:
-    """Return cells, core-hours, and the median and longest time of a cell, for each (protocol, model) and for all."""
+    """Return cells, core-hours, and the median and longest time of a cell, for each (protocol, model) and in total."""
     groups: dict[tuple[str, str], list[float]] = {}
     for line in campaign.lines.values():
         groups.setdefault((line.cell.protocol, line.cell.model), []).append(line.record.seconds)

@@ -1,7 +1,7 @@
 """The computation of one cell: divide, scale, solve the whole grid, and score every row on every part.
 
-The row of the grid is chosen later, from the record (:func:`reproduction.protocol.grid.choose`), so a new question does
-not need a new run.
+The row of the grid is chosen later, from the record (:func:`reproduction.protocol.grid.choose`), so a new question
+needs no new run.
 """
 
 import contextlib
@@ -84,10 +84,10 @@ def _linear_rows(division: Division, cell: Cell) -> Array:
 
 
 def sklearn_baselines(division: Division) -> Array:
-    """Return the rows (of dtype ROW) of the three baselines, with an empty loss, because each has a loss of its own.
+    """Return the rows (of dtype ROW) of the three baselines; the loss is empty because each has a loss of its own.
 
-    ``tuned_threshold`` applies TunedThresholdClassifierCV to the LogisticRegression that validation chooses, which
-    measures the benefit of moving the threshold. If cross-validation is impossible (because a class has only one row or
+    ``tuned_threshold`` applies TunedThresholdClassifierCV to the LogisticRegression that validation chooses, to measure
+    the benefit of moving the threshold. If cross-validation is impossible (because a class has only one row or
     predictions are constant), that LogisticRegression itself is used.
     """
     makers: dict[str, Callable[[float], Any]] = {
@@ -128,7 +128,7 @@ def _baseline_rows(method: str, alphas: Sequence[float], models: list[Any], divi
 
 
 def _network_rows(division: Division, cell: Cell) -> Array:
-    """Train a network for each problem; with new starts, ``average`` gets as many networks as ``close_decay``."""
+    """Train a network for each problem; with new starts, ``average`` has as many networks as ``close_decay``."""
     from closecall.network.grid import train_grid
 
     problems, new = grid(division.sizes[0]), cell.recipe >= NEW_STARTS
@@ -152,7 +152,7 @@ def _network_rows(division: Division, cell: Cell) -> Array:
 
 
 def new_starts(cell: Cell, problems: Sequence[Problem]) -> list[int]:
-    """Return a seed for each problem's start, drawn from its own stream; the n-th occurrence of a problem is draw n."""
+    """Return a seed for each problem's start, drawn from its own stream; the n-th copy of a problem uses draw n."""
     draws = Counter[Problem]()
     seeds = []
     for each in problems:

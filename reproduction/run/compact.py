@@ -69,7 +69,7 @@ class Line:
 
 
 def spell(text: str) -> str:
-    """Encode a text as one line that spreadsheets treat as text; :func:`unspell` reverses the encoding."""
+    """Encode a string as one line that spreadsheets treat as text; :func:`unspell` reverses the encoding."""
     plain = text.isascii() and text.isprintable()  # true of nearly all texts, and quick to check
     hidden = not plain and any(unicodedata.category(c).startswith(("C", "Zl", "Zp")) for c in text)
     if hidden or text.startswith("'") or no_formula(text) != text:
@@ -82,7 +82,7 @@ def unspell(text: str) -> str:
     """Return the text that was passed to :func:`spell`."""
     found = text[1:].encode("ascii").decode("unicode_escape") if text.startswith("'") else text
     if spell(found) != text:
-        raise ValueError(f"{text!r} is not a validly encoded text")
+        raise ValueError(f"{text!r} is not validly encoded text")
     return found
 
 
@@ -113,7 +113,7 @@ def _write_row(row: Array | None) -> list[str]:
 
 
 def from_text(text: str, runs: int) -> Iterator[Line]:
-    """Read the cells of a file written by :func:`to_text`, which refer to ``runs`` runs, or raise ``CompactError``."""
+    """Yield the cells that :func:`to_text` wrote, given the number of runs; damage raises ``CompactError``."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = tuple(next(reader, ()))
@@ -134,7 +134,7 @@ def _read(values: dict[str, str]) -> Line:
     get_protocol(content["protocol"])
     cell = Cell(**content)
     if header_of(kind_of(cell)) != tuple(values):
-        raise ValueError(f"the columns are not those of the model {cell.model!r}")
+        raise ValueError(f"the columns do not match the model {cell.model!r}")
     rows = np.array([row for place in _PLACES[kind_of(cell)] if (row := _read_row(values, place))], ROW)
     train, validation, test = (int(values[f"{part}_size"]) for part in PARTS)
     features, seconds, sizes = int(values["features"]), float(values["seconds"]), (train, validation, test)

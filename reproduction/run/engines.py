@@ -78,7 +78,7 @@ def _on_dask(work: Work, version: str, cell: Cell) -> Record:
 
 
 def _forget_names() -> None:
-    """Clear Dask's cache of the last 100,000 task names, which take half a kilobyte each, in a worker or scheduler."""
+    """Clear the last 100,000 task names that a Dask worker or scheduler caches; each takes half a kilobyte."""
     from dask.utils import key_split
 
     if key_split.cache_info().currsize > WINDOW:
@@ -191,7 +191,7 @@ class Dask:
             client = distributed.Client(self.address, timeout=TIMEOUT)
         except OSError as error:
             why = f"no Dask scheduler answers at {self.address} ({error})"
-            raise EngineError(f"{why}; start it, or leave --scheduler out; {_RESUMES}") from error
+            raise EngineError(f"{why}; start it, or omit --scheduler; {_RESUMES}") from error
         suspects: list[Task] = []
         with client:
             for task, found in _submit(client, tasks, work):
@@ -251,4 +251,4 @@ def _next(ready: queue.SimpleQueue[Any], client: Any) -> Any:
 
 
 def _lost() -> EngineError:
-    return EngineError(f"the connection to the Dask scheduler is lost; start it again; {_RESUMES}")
+    return EngineError(f"the connection to the Dask scheduler was lost; start it again; {_RESUMES}")

@@ -107,7 +107,7 @@ def _public_runs(store: Store) -> list[Run]:
 
 
 def _runs_text(runs: Sequence[Run], counts: dict[str, int], failures: dict[str, str]) -> str:
-    """Jobs, data sets and holes are written only once and referred to by number, because many runs share them."""
+    """Jobs, data sets and missing sets are written once and referred to by number, because many runs share them."""
     shared: dict[str, dict[str, int]] = {"jobs": {}, "sizes": {}, "holes": {}}
 
     def point(kind: str, content: Any) -> int:
@@ -125,7 +125,7 @@ def _runs_text(runs: Sequence[Run], counts: dict[str, int], failures: dict[str, 
 
 @dataclass(frozen=True)
 class Campaign:
-    """The finished cells, runs and failures in an exported folder, with those methods of a store that tables need."""
+    """The finished cells, runs and failures in an exported folder, with the store methods that the tables need."""
 
     lines: dict[str, Line]  # by key
     runs: list[Run]
@@ -170,7 +170,7 @@ def _read_file(path: Path, count: object, runs: list[Run], budget: Budget) -> li
 
 
 def _read_runs(content: dict[str, Any]) -> list[Run]:
-    """Return the runs with their jobs, data sets and holes instead of the numbers that refer to them."""
+    """Return the runs with their jobs, data sets and missing sets instead of the numbers that refer to them."""
     if content["format"] != FORMAT:
         raise ValueError(f"format {content['format']!r}, but this version of closecall reads format {FORMAT}")
     jobs = []

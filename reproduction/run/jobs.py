@@ -28,7 +28,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The name of the job's folder: the target's name, with its suites' names unless they are the target's own."""
+        """The name of the job's folder: the target's name, and the suites' names if they differ from the target's."""
         return self.target.name if self.suites == self.target.suites else f"{self.target.name}-{'-'.join(self.suites)}"
 
     def tasks(self) -> list[Task]:

@@ -30,14 +30,14 @@ class Record:
 
 
 def pack(rows: Array) -> bytes:
-    """Pack rows into a compressed npz file, with about 20 bytes per row."""
+    """Pack rows into a compressed npz file, which takes about 20 bytes per row."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **{name: rows[name] for name in ROW.names or ()})  # type: ignore[arg-type]
     return buffer.getvalue()
 
 
 def unpack(data: bytes) -> Array:
-    """Return the rows that :func:`pack` packed, without using pickle and from at most ``MAX_RECORD`` bytes."""
+    """Return the rows that :func:`pack` packed; this uses no pickle and unpacks at most ``MAX_RECORD`` bytes."""
     budget = Budget(MAX_RECORD)
     columns = read_arrays(io.BytesIO(data), budget)
     names = ROW.names or ()

@@ -101,7 +101,7 @@ def environment() -> dict[str, Any]:
 
 
 def _revision() -> str | None:
-    """Return the git revision of the source, with a plus if files differ from it; None outside a clone."""
+    """Return the git revision of the source, followed by a plus sign if files differ from it; None outside a clone."""
     describe = ["describe", "--always", "--dirty=+", "--abbrev=40", "--exclude=*"]
     try:
         git = ["git", "-C", str(Path(__file__).parent), *describe]

@@ -66,7 +66,7 @@ class Hole:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The chosen rows of one (protocol, model), for the data sets of which all splits are finished."""
+    """The chosen rows of one (protocol, model), for the data sets whose splits are all finished."""
 
     protocol: str
     model: str
@@ -92,11 +92,11 @@ class Scores:
         return self._compared[key]
 
     def where(self, loss: str) -> dict[str, str]:
-        """Return the fields with which the records of one loss begin."""
+        """Return the fields that all records of one loss share."""
         return {"protocol": self.protocol, "model": self.model, "loss": loss}
 
     def chosen(self, loss: str) -> Array:
-        """Return the median over splits of the k*/n that validation chose for close decay (datasets,)."""
+        """Return the medians over splits (datasets,) of the k*/n that validation chose for close decay."""
         return np.median(self.of("k", loss, ("close_decay",)), axis=-1)[:, 0]
 
     def test(self, loss: str, methods: Sequence[str] = METHODS) -> Array:
@@ -104,7 +104,7 @@ class Scores:
         return self.of("test", loss, methods)
 
     def of(self, what: str, loss: str, methods: Sequence[str] = METHODS) -> Array:
-        """Return the array (datasets, methods, splits) of the values called ``what``."""
+        """Return the values (datasets, methods, splits) of the quantity ``what``."""
         return self.values[what][LOSSES.index(loss)][:, [self.methods.index(method) for method in methods]]
 
 
@@ -126,7 +126,7 @@ class Archive:
     def gather(self, cells: Sequence[Cell], holes: Sequence[Hole] = ()) -> list[Scores]:
         """Return :class:`Scores` for each (protocol, model) among cells with the same start and contamination.
 
-        Data sets with a missing or failed cell are added to the given holes.
+        Data sets with a missing or failed cell are added to ``holes``.
         """
         key = tuple(cells), tuple(holes)
         if key not in self._gathered:

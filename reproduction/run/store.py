@@ -1,7 +1,7 @@
 """The result store: one SQLite file that records each finished cell exactly once.
 
-Only the driver writes, in one transaction for each record, so if the driver is killed at any moment, the file contains
-exactly the finished cells, each complete. Readers (status, report) can work at any time, because the file is in WAL
+Only the driver writes, in one transaction for each record, so the file contains exactly the finished cells, each of
+them complete, even if the driver is killed. Readers (status, report) can work at any time, because the file is in WAL
 mode. A second driver is rejected. The lock is an exclusive transaction on a separate, empty database; the operating
 system releases it when the driver ends for any reason. Every record and run has a digest, so damage is detected when
 the store is opened.
@@ -44,10 +44,10 @@ _UPGRADES = (
 SCHEMA_VERSION = len(_UPGRADES)
 #: SQLite's primary error codes -> what happened and what to do.
 _FAULTS = {
-    sqlite3.SQLITE_FULL: "there is no room left on the disk that holds {path}: make room",
-    sqlite3.SQLITE_IOERR: "the disk that holds {path} is failing or full: check it or make room",
+    sqlite3.SQLITE_FULL: "no space is left on the disk that holds {path}: free up space",
+    sqlite3.SQLITE_IOERR: "the disk that holds {path} is failing or full: check it or free up space",
     sqlite3.SQLITE_READONLY: "{path} cannot be written: change its permissions or choose another --out",
-    sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened: make room, or make its folder readable and writable",
+    sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened: free up space, or make its folder readable and writable",
     sqlite3.SQLITE_CORRUPT: "{path} is damaged: set it aside and run the same command again, or try sqlite3's .recover",
     sqlite3.SQLITE_NOTADB: "{path} is damaged or not a result store: set it aside, or choose another --out",
     sqlite3.SQLITE_BUSY: "another process is using {path}: wait for it or end it",
@@ -100,7 +100,7 @@ class Store:
             self.close()
             raise StoreError(f"cannot open the result store {self.path}: {error}") from error
         except BROKEN as error:
-            kind = StoreFault if write and _is_full(error, self.path.parent) else StoreError  # close() may make room
+            kind = StoreFault if write and _is_full(error, self.path.parent) else StoreError  # close() may free space
             self.close()
             raise kind(f"cannot open the result store: {_explain(error, self.path)}") from error
         except BaseException:
@@ -273,7 +273,7 @@ def digest(values: Sequence[Any]) -> str:
 
 
 def connect(path: Path, how: str, timeout: float = 30) -> sqlite3.Connection:
-    """Connect to a file, with an option for SQLite's address, such as ``mode=ro``."""
+    """Connect to a file, with an option for its SQLite URI, such as ``mode=ro``."""
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, timeout=timeout, isolation_level=None)
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection

@@ -15,7 +15,7 @@ NAMES = ("classifiers", "referee", "level")
 
 
 def experiment(name: str) -> Experiment:
-    """Import the modules of the experiment with the given name and return the experiment."""
+    """Import the module of the experiment with the given name and return the experiment."""
     return importlib.import_module(f".{name}", __package__).EXPERIMENT
 
 

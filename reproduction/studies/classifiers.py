@@ -1,7 +1,7 @@
-"""Comparison of ``CloseKClassifierCV``, with its default settings, and LogisticRegressionCV.
+"""Compare ``CloseKClassifierCV``, with its default settings, to LogisticRegressionCV.
 
 The data are the PMLB sets with at most 60,000 values, in stratified 75/25 splits; the number of each split is its seed.
-Both models follow a StandardScaler that is fitted to the training part, and both search the same eleven strengths with
+Both models follow a StandardScaler that is fitted to the training part, and both search the same eleven penalties with
 five folds. The page on how to read the results quotes this table, which has no page of its own.
 """
 
@@ -28,7 +28,7 @@ BASE = "logistic"
 
 
 def even(name: str) -> bool:
-    """Return whether a set is in the half on which the strength of the guard was chosen.
+    """Return whether a set is in the half of the data sets on which the strength of the guard was chosen.
 
     Examples
     --------

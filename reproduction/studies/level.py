@@ -76,7 +76,7 @@ def uneven(rng: np.random.Generator, columns: int) -> Data:
 
 
 def grouped(rng: np.random.Generator, columns: int, sizes: Array | None = None) -> Data:
-    """Return groups of rows with similar columns and labels."""
+    """Return rows in groups; columns and labels are similar within each group."""
     sizes = np.full(20, 20) if sizes is None else sizes
     member = np.repeat(np.arange(len(sizes)), sizes)
     X = rng.normal(size=(len(sizes), columns))[member] + 0.3 * rng.normal(size=(len(member), columns))
@@ -114,7 +114,7 @@ def panel(rng: np.random.Generator, columns: int) -> Data:
 
 
 def crossed(rng: np.random.Generator, columns: int) -> Data:
-    """Return one row for each pair of twenty users and twenty items; both have effects, and both are groups."""
+    """Return one row for each pair of a user and an item (twenty each); both have effects, and both are groups."""
     user, item = np.divmod(np.arange(400), 20)
     both = rng.normal(size=(20, columns + 1))[user] + rng.normal(size=(20, columns + 1))[item]
     both += 0.5 * rng.normal(size=both.shape)
@@ -122,7 +122,7 @@ def crossed(rng: np.random.Generator, columns: int) -> Data:
 
 
 def recognised(both: bool, rng: np.random.Generator, columns: int) -> Data:
-    """Return twenty rows for each of twenty members, which determine the columns and label; times may be groups too."""
+    """Return twenty rows for each of twenty members, who determine the columns and label; times may be groups too."""
     time, member = np.divmod(np.arange(400), 20)
     rows = rng.normal(size=(20, columns + 1))[member] + 0.3 * rng.normal(size=(400, columns + 1))
     groups = np.column_stack([time, member]) if both else member
@@ -222,7 +222,7 @@ def run_one(key: Row) -> Row:
 
 
 def judged(judge: GuardedClassifierCV, X: Array, y: Array, params: dict[str, Any]) -> Comparison:
-    """Return the comparison that a referee of rules reports; no fit is needed, because rules learn nothing."""
+    """Return the comparison that a referee reports for rules; no fit is needed, because rules learn nothing."""
     right = ((X > 0) == (y[:, None] == y.max())).T
     both = np.stack([right, right], axis=1)
     contest = contest_of(both, X, y, judge.cv, params.get("groups"), params.get("sample_weight", np.ones(len(y))))

@@ -1,4 +1,4 @@
-"""Is a guarded choice among several classifiers worth it? ``GuardedClassifierCV`` is run on PMLB sets and on noise."""
+"""Is a guarded choice among several classifiers worthwhile? A test of ``GuardedClassifierCV`` on data and noise."""
 
 import time
 import warnings
@@ -41,7 +41,7 @@ METHODS = tuple(LABELS)
 
 
 class AllRows:
-    """A single split that uses every row for training and testing, for forests, which are scored out of bag."""
+    """A single split that uses every row for both training and testing, for forests, which are scored out of bag."""
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> list[tuple[Array, Array]]:
         rows = np.arange(len(X))
@@ -97,7 +97,7 @@ def run_one(key: Row) -> Row:
 
 
 def outcomes(method: str, X: Array, y: Array, unseen: Array, truth: Array) -> Row:
-    """Return a contender's test accuracy, and the rows that it predicts correctly in the referee's and in fresh folds.
+    """Return a contender's test accuracy and the rows predicted correctly in the referee's folds and in fresh folds.
 
     The table applies the guards to these outcomes.
     """
@@ -130,7 +130,7 @@ def of_members(tables: list[Row]) -> list[Row]:
 
 
 def tables_of(settings: Settings, store: str) -> list[Row]:
-    """Return the key of every table on which all contenders ran, their results, the best challenger and its gain."""
+    """Return, for every table on which all contenders ran, its key, the results, the best challenger and its gain."""
     found: dict[str, Row] = {}
     for line in lines_of(settings, store):
         key = {name: line[name] for name in ("name", "split", "noise") if name in line}
@@ -182,7 +182,7 @@ def page(rows: list[Row], figure: Path) -> Row:
     choice, best = at[CHOICE], max(single, key=lambda row: row["accuracy"])
     ahead = float(choice["accuracy"] - best["accuracy"])
     others = " ".join(
-        f"With `guard={guard:g}`, computed from the same fits, it is at least a point better on "
+        f"With `guard={guard:g}` and the same fits, the choice is at least a point better on "
         f"{of_sets(at[name]['up'], at[name]['sets'])} sets and at least a point worse on "
         f"{of_sets(at[name]['down'], at[name]['sets'])}, and on noise it replaces the baseline in "
         f"{_often(of_noise[name])}."

@@ -150,7 +150,7 @@ def test_the_embedded_suite_has_fewer_splits_unless_said(call, tmp_path: Path) -
     assert cells("--suite", "embedded") == 10
     assert cells("--suite", "embedded", "--splits", "25") == 25
     told = call("reproduce", "--dry-run", "--out", str(tmp_path / "out"))
-    assert "10 splits of each data set; for the paper's 25, use --splits 25" in told.err
+    assert "10 splits of each data set; the paper uses 25 (--splits 25)" in told.err
 
 
 def test_report_unpacks_each_record_and_compares_each_pair_once(  # type: ignore[no-untyped-def]

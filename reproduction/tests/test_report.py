@@ -40,10 +40,10 @@ def test_the_verdict_follows_the_results(shift: float, count: int, outcome: str)
     assert verdict.wins + verdict.ties + verdict.losses == count
     assert (verdict.wins, verdict.losses) == (count * (shift > 0), count * (shift < 0))
     text = " ".join(verdict.sentences)
-    assert f"better on {verdict.wins} of {count} data sets" in text
-    assert f"worse on {verdict.losses} (" in text
+    assert f"better on {verdict.wins or 'none'} of {count} data sets" in text
+    assert f"worse on {verdict.losses or 'none'} (" in text
     assert ("There are no gains." in text) == (shift < 0)
-    assert ("has rank 1 " in text) == (shift > 0)
+    assert ("has rank 1," in text) == (shift > 0)
 
 
 @pytest.mark.parametrize(

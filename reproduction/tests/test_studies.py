@@ -121,7 +121,7 @@ def test_pages_of_the_referees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "than the baseline on 2 of 4 sets and at least a point worse on 0 of 4" in page
     assert "is 1.00 points below that of tuned RandomForest" in page
     assert "replaces the baseline in 3 of 20 runs (3.2% to 37.9%)" in page
-    assert "With `guard=2`, computed from the same fits, it is at least a point better on 1 of 4 sets" in page
+    assert "With `guard=2` and the same fits, the choice is at least a point better on 1 of 4 sets" in page
     assert "on noise it replaces the baseline in 0 of 20 runs" in page
     assert "chooses among 11 penalties" in page
 
@@ -175,7 +175,7 @@ def test_the_level_on_noise(tmp_path: Path) -> None:
     assert [(row["case"], row["runs"]) for row in kept] == [("plain, 1 rules", 7), ("plain, 20 rules", 5)]
     text = tight(common.page_of("level", level.page(rows, tmp_path / "figure.svg")))
     assert "in at most 20.0% of the runs in each of 1 cases**" in text
-    assert "(the case with the largest share: 20 rules, independent)" in text
+    assert "(this share is largest for the case *20 rules, independent*)" in text
     assert "for rules is within two standard errors of 0 in 1 of 1 cases" in text
 
 

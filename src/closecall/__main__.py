@@ -1,4 +1,4 @@
-"""Start the ``closecall`` command: set up signal handling and check limits before any large module is loaded."""
+"""Start the ``closecall`` command: set up signal handling and check the memory limit before loading large modules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ADDRESS_SPACE = 3 << 29
 
 
 def main() -> None:
-    """Set up signal handling, check the limits and run the command."""
+    """Set up signal handling, check standard output and the memory limit, and run the command."""
     _signals.answer()
     if sys.stderr is None:  # closed, for example by `2>&-`
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for the whole process
@@ -24,7 +24,7 @@ def main() -> None:
     if limit is not None and limit < ADDRESS_SPACE:
         print(
             f"closecall: the address space is limited to {limit >> 20} MiB (ulimit -v), but {ADDRESS_SPACE >> 20} MiB "
-            f"are needed; raise the limit ({_signals.going_on()})",
+            f"is required; raise the limit ({_signals.going_on()})",
             file=sys.stderr,
         )
         raise SystemExit(_signals.INCOMPLETE)

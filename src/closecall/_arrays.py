@@ -21,11 +21,11 @@ METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 class ArchiveError(ValueError):
-    """Raised for an archive that is damaged, too large or not made up of plain arrays."""
+    """Raised for an archive that is damaged, is too large or does not consist of plain arrays."""
 
 
 def read_arrays(file: IO[bytes], budget: Budget | int = LIMIT) -> dict[str, Array]:
-    """Return the arrays of an npz archive by name; any defect raises ``ArchiveError``.
+    """Return the arrays in an npz archive as a dictionary, keyed by name; any defect raises ``ArchiveError``.
 
     ``budget`` is the maximum unpacked size of the whole archive, in bytes.
 
@@ -65,7 +65,7 @@ def check_members(file: IO[bytes], most: int = MAX_ARRAYS) -> None:
 
 
 class _Counted:
-    """An archive member that is read in pieces; NumPy alone would allocate as much memory as the header asks for."""
+    """An archive member that is read in pieces; NumPy itself would allocate as much memory as the header requests."""
 
     def __init__(self, raw: IO[bytes], budget: Budget) -> None:
         self.raw, self.budget = raw, budget
@@ -79,7 +79,7 @@ class _Counted:
 def read_member(
     archive: zipfile.ZipFile, member: zipfile.ZipInfo, budget: Budget, expected: np.dtype[Any] | None = None
 ) -> Array:
-    """Return one array of an archive; it must be of the ``expected`` type (numbers or text by default)."""
+    """Return one array from an archive; it must have the ``expected`` type (by default, numbers or text)."""
     headers: Any = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if member.compress_type not in METHODS:
         raise ArchiveError(f"{member.filename!r} uses an unsupported compression method")
@@ -91,7 +91,7 @@ def read_member(
         size = math.prod(shape) * dtype.itemsize
         # NumPy would allocate what the header claims before reading any bytes.
         if min(shape, default=0) < 0 or math.prod(shape) > member.file_size or size > member.file_size:
-            raise ArchiveError(f"{member.filename!r} claims more numbers than it contains")
+            raise ArchiveError(f"{member.filename!r} declares more numbers than it contains")
         data = bytearray()
         while len(data) < size and (piece := raw.read(size - len(data))):
             data += piece

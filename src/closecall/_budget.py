@@ -1,7 +1,7 @@
 """A memory budget for untrusted files, which is checked while they are unpacked.
 
-A small file can exhaust memory when it is unpacked, and a few bytes of text can become large objects. Every reader
-therefore has one budget per call, which covers the unpacked bytes and the objects built from them.
+A small file can exhaust memory when it is unpacked, and a few bytes of text can become large objects. Each call of a
+reader therefore has a budget, which covers the unpacked bytes and the objects built from them.
 """
 
 from __future__ import annotations

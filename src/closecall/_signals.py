@@ -22,7 +22,7 @@ AGAIN = "the same command starts again from the beginning"
 
 
 def going_on() -> str:
-    """Return a message on how to continue after the command has ended early."""
+    """Return a message that explains how to continue after the command has ended early."""
     return KEPT if any(word in RESUMABLE for word in sys.argv[1:2]) else AGAIN
 
 
@@ -39,20 +39,20 @@ def _numbers() -> list[signal.Signals]:
 
 
 def answer() -> None:
-    """Exit with a message and code 2 on any of the signals, until :func:`stoppable` takes over."""
+    """On SIGINT, SIGTERM or SIGHUP, exit with a message and code 2, until :func:`stoppable` takes over."""
     for number in _numbers():
         signal.signal(number, _report_and_exit)
 
 
 def ignore() -> None:
-    """Ignore the signals once the command has finished: a signal during shutdown would change the exit code."""
+    """Ignore signals once the command has finished, because a signal during shutdown would change the exit code."""
     for number in _numbers():
         signal.signal(number, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """Turn the signals into ``KeyboardInterrupt``, so that a command can stop its workers and keep finished work."""
+    """Convert signals to ``KeyboardInterrupt``, so that a command can stop its workers and keep finished work."""
     kept = {number: signal.signal(number, signal.default_int_handler) for number in _numbers()}
     try:
         yield

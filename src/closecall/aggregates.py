@@ -1,7 +1,7 @@
 """Aggregates, which turn individual losses into weights.
 
-An aggregate is defined by the weight that it gives each example. Its value is ``weights . losses`` (plus a constant for
-``close``, see :func:`closecall.objective.aggregate_value`), and its gradient is computed with these weights fixed.
+An aggregate is defined by the weights that it assigns to examples. Its value is ``weights . losses`` (plus a constant
+for ``close``, see :func:`closecall.objective.aggregate_value`), and its gradient is computed with these weights fixed.
 
 Three rules always apply. *Tied examples share*: if several examples tie for the k-th rank, they share the remaining
 mass in proportion to their own masses. *Sample weights are masses*: an example of mass 2 counts as two examples. *The
@@ -27,9 +27,9 @@ Count = int | float | None
 
 
 def resolve_count(count: Count, total: float, *, name: str = "k", low: float = 1) -> float:
-    """Turn ``k`` into a mass; ``name`` is its name in messages, and ``low`` is the smallest count allowed.
+    """Convert ``k`` to a mass; ``name`` is its name in messages, and ``low`` is the smallest count allowed.
 
-    An int is a number of examples (1 is one example), a float in (0, 1] is a fraction of the mass, and None means all.
+    An int is a number of examples (1 is one example), a float in (0, 1] is a fraction of the mass, and None means 1.0.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def warn_of_one(aggregate: str, *counts: Count, depth: int = 3) -> None:
 
 
 def take_smallest(keys: Array, mass: Array, k: Array | float) -> Array:
-    """Return weights that select a total mass of ``k`` with the smallest keys; tied examples share what remains of it.
+    """Return weights that select the smallest keys, with a total mass of ``k``; tied examples share the remaining mass.
 
     Keys have shape (problems, samples), masses have shape (samples,) or (problems, samples), and ``k`` is a float or an
     array of shape (problems,). Each weight (problems, samples) lies between 0 and the example's mass; the weights of
@@ -146,7 +146,7 @@ class Aggregate:
     decays : bool
         Whether k decreases during the run, as in Algorithm 1.
     convex : bool
-        Whether it is convex for a convex loss. If so, ``weights . losses`` bounds its value from below for any losses.
+        Whether it is convex if the loss is. If so, ``weights . losses`` is a lower bound on its value for any losses.
     full : bool
         Whether the weights equal the masses, as in `average`, whenever k is the total mass and m is 0.
     sums_to : float, optional
@@ -200,7 +200,7 @@ class Aggregate:
         return np.zeros(len(weights)) if self.excess is None else self.excess(weights, mass)
 
     def carried(self, k: Array | float, m: Array | float) -> Array | float:
-        """Return the sum of the weights for these masses."""
+        """Return the sum of the weights, where ``k`` and ``m`` are masses."""
         return np.maximum(np.subtract(k, m), 0.0) if self.sums_to is None else self.sums_to
 
     def weights(
@@ -259,8 +259,8 @@ def _aggregate_of(name: str, member: Weighing) -> Aggregate:
 def spectrum(name: str, cumulative: Cumulative, *, convex: bool = False) -> Aggregate:
     """Return an aggregate that weights losses only by rank; its weights sum to the total mass.
 
-    To use it by name, add the aggregate to :data:`AGGREGATES`. ``cumulative`` increases from 0 to 1 on [0, 1]: it maps
-    a share of the mass, counted from the largest loss down, to the share of the total weight that this mass receives;
+    Add the aggregate to :data:`AGGREGATES` to use it by name. ``cumulative`` increases from 0 to 1 on [0, 1]: it maps a
+    share of the mass, counted from the largest loss down, to the share of the total weight that this mass receives;
     ``lambda u: u`` gives `average`. If ``cumulative`` is concave, larger losses never have smaller weights, and the
     aggregate is ``convex``.
 
@@ -275,7 +275,7 @@ def spectrum(name: str, cumulative: Cumulative, *, convex: bool = False) -> Aggr
 
 @lru_cache(maxsize=512)
 def _member(name: str) -> Aggregate:
-    """Return the member of a family by its name, such as ``tilted(-2)``; raise ``KeyError`` for an unknown family."""
+    """Return the family member with this name, such as ``tilted(-2)``; raise ``KeyError`` for an unknown family."""
     if name in FAMILIES:
         raise ValueError(f"{name!r} is a family of aggregates; name a member, such as {FAMILIES[name].grid[0]!r}")
     parts = re.fullmatch(r"(\w+)\(([^()]*)\)", name)
@@ -286,7 +286,7 @@ def _member(name: str) -> Aggregate:
         return _aggregate_of(name, family.make(*map(float, parts[2].split(","))))
     except (TypeError, ValueError) as error:
         example = family.grid[0]
-        raise ValueError(f"{name!r} is not a member of its family: {error}; a valid name is {example!r}") from None
+        raise ValueError(f"{name!r} is not a valid aggregate: {error}; a valid name is {example!r}") from None
 
 
 class _Aggregates(dict[str, Aggregate]):
@@ -320,7 +320,7 @@ AGGREGATES: dict[str, Aggregate] = _Aggregates(
 
 
 def get_aggregate(name: str) -> Aggregate:
-    """Return the aggregate with that name; an unknown name raises a ``ValueError`` that lists the known ones.
+    """Return the aggregate with the given name; an unknown name raises a ``ValueError`` that lists the known names.
 
     Examples
     --------

@@ -189,7 +189,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def family_of(name: str) -> Family | None:
-    """Return the family that has this name or this member, or None.
+    """Return the family with this name, or with a member of this name, or None.
 
     Examples
     --------
@@ -200,7 +200,7 @@ def family_of(name: str) -> Family | None:
 
 
 def expand(name: str) -> tuple[str, ...]:
-    """Return the members that a search tries for a name: the grid of a family, or just that aggregate.
+    """Return what a search tries for a name: the grid of a family, or just the aggregate with that name.
 
     Examples
     --------

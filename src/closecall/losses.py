@@ -178,7 +178,7 @@ LOSSES: dict[str, Loss] = _Losses(
 
 
 def get_loss(name: str) -> Loss:
-    """Return the loss with that name; an unknown name raises a ``ValueError`` that lists the known ones.
+    """Return the loss with the given name; an unknown name raises a ``ValueError`` that lists the known names.
 
     Examples
     --------

@@ -104,13 +104,13 @@ def aggregate_value(
     constant: float | None = None,
     k: float | None = None,
 ) -> float:
-    """Return the aggregate loss of a vector of margins, including the paper's constant M for ``close``.
+    """Return the aggregate loss for a vector of margins, including the paper's constant M for ``close``.
 
     The value of ``close`` is sum(s * l) + M * sum((c - s) * [m <= 0]) with weights s and masses c. This is the paper's
     close-k loss: an example outside the close set costs M if it is misclassified, and nothing otherwise.
 
     Margins and masses have shape (samples,), and the problem's alpha is ignored. ``constant`` is M (0 by default),
-    which should be at least the largest loss that can occur for any of the parameters compared. ``k`` is a mass that
+    which should be at least the largest loss that can occur for any of the models being compared. ``k`` is a mass that
     replaces the problem's k.
 
     Examples
@@ -132,7 +132,7 @@ def aggregate_value(
 
 
 def _weigh(problem: Problem, margins: Array, mass: Array, k: float | None) -> tuple[float, Array]:
-    """Return the aggregate loss of margins (samples,) without the constant M, and the weights of the losses."""
+    """Return the aggregate loss for margins (samples,) without the constant M, and the weights of the losses."""
     loss, aggregate, k_at, m = problem.resolve(float(mass.sum()), 1)
     losses, k = loss.value(margins), k_at(1) if k is None else k
     weights = aggregate.weigh(losses[None], mass, loss.threshold, np.asarray(k), np.asarray(m))[0]
@@ -153,12 +153,12 @@ def values_and_gradients(
 ) -> tuple[Array, Array, Array]:
     """Return the objective values and gradients of a batch of problems.
 
-    The values (problems,) are sums of weighted losses + alpha / 2 * ||w||^2, without the constant M. The gradients have
-    the shapes of ``coef`` (problems, features) and ``intercept`` (problems,).
+    The values (problems,) are the sums of the weighted losses plus alpha / 2 * ||w||^2, without the constant M. The
+    gradients have the same shapes as ``coef`` (problems, features) and ``intercept`` (problems,).
 
     ``X`` is an array or a CSR matrix (samples, features), ``y`` (samples,) is in {-1, +1}, and ``mass`` (samples,)
-    contains sample weights. For a step of a decay run, ``k`` contains one mass for each problem, which replaces its k.
-    With ``penalize_intercept``, alpha penalises the intercept as well as the weights.
+    contains sample weights. For a step of a decay run, ``k`` contains a mass for each problem, which replaces the
+    problem's own k. With ``penalize_intercept``, alpha penalises the intercept as well as the weights.
 
     Examples
     --------

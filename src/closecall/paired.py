@@ -38,7 +38,7 @@ _LARGEST = 8.0  # standard errors; beyond this the tail probability vanishes whe
 class Gain:
     """A mean gain, and its standard error with ``degrees`` degrees of freedom over ``count`` independent units.
 
-    ``unit`` is the name of the units. If the challenger was selected from several, ``chance`` contains critical
+    ``unit`` names the kind of unit. If the challenger was selected from several, ``chance`` contains critical
     values that account for the selection: one for each of :data:`GUARDS`, in standard errors.
     """
 
@@ -85,7 +85,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The outcome of a comparison between a challenger and a reference, which are names or settings of a search.
+    """The outcome of a comparison between a challenger and a reference, which can be names or settings of a search.
 
     ``over_guessing`` is the challenger's balanced accuracy minus that of guessing, and ``over_guessing_needed`` is the
     required difference. ``balanced`` is the gain in balanced accuracy over the reference, in standard errors. These
@@ -126,11 +126,11 @@ def compare(
 ) -> Comparison:
     """Decide whether the challenger is chosen: its gain must be positive and above ``guard`` standard errors.
 
-    ``informed(True)`` computes the challenger's gain in balanced accuracy over the reference. If it exceeds ``guard``
-    standard errors, any positive gain in accuracy is sufficient: if the labels of one class are wrong more often than
-    those of another, balanced accuracy still ranks models correctly, but accuracy does not (Menon et al. 2015).
-    ``informed(False)`` computes the gain in balanced accuracy over guessing, which must exceed :data:`STRICT` standard
-    errors.
+    ``informed(True)`` computes the challenger's gain in balanced accuracy over the reference. If this gain exceeds
+    ``guard`` standard errors, any positive gain in accuracy is sufficient: if the labels of one class are wrong more
+    often than those of another, balanced accuracy still ranks models correctly, but accuracy does not (Menon et al.
+    2015). ``informed(False)`` computes the gain in balanced accuracy over guessing, which must exceed :data:`STRICT`
+    standard errors.
 
     Examples
     --------
@@ -159,9 +159,9 @@ def check_guard(guard: float | None, default: float) -> float:
 
 
 def in_balance(values: Array, codes: Array, weights: Array) -> tuple[Array, Array]:
-    """Return values (candidates, samples) for a mean over classes, and weights (samples,) with equal class totals.
+    """Return values (candidates, samples), and weights (samples,) that have the same total in each class.
 
-    ``values`` (candidates, samples), such as how often each prediction is right, are NaN for rows where they are
+    ``values`` (candidates, samples), such as how often each prediction is correct, are NaN for rows where they are
     unknown; the classes ``codes`` and the weights have shape (samples,). The weighted mean is the mean over the
     classes. Deviations are computed within each class, because the class sizes are known rather than estimated.
     """
@@ -180,7 +180,7 @@ def guessing(codes: Array, weights: Array) -> float:
 
 
 def with_rare_classes(gain: Gain, values: Array, codes: Array, weights: Array, units: Units, low: float = 0.0) -> Gain:
-    """Return a gain in balanced accuracy with an error that is large enough for classes with few independent units.
+    """Return a gain in balanced accuracy with a standard error that allows for classes with few independent units.
 
     In a class with ten rows or two groups, all predictions may well be correct by chance, and they then show no spread.
     A unit with the lowest possible mean and one with the highest, 1, are therefore added to every class (Agresti &
@@ -211,9 +211,9 @@ def with_rare_classes(gain: Gain, values: Array, codes: Array, weights: Array, u
 class Units:
     """A description of which rows depend on each other.
 
-    Rows with the same code (samples,) belong to one unit. With ``time``, rows depend on their neighbours, and the codes
-    give the order of the rows. ``other`` (samples,) contains the codes of a second kind of group that crosses the
-    first, such as items in addition to users.
+    Rows with the same code (samples,) belong to the same unit. If ``time`` is true, rows depend on their neighbours,
+    and the codes give the order of the rows. ``other`` (samples,) contains the codes of a second kind of group that
+    crosses the first, such as items in addition to users.
     """
 
     codes: Array
@@ -275,12 +275,12 @@ def paired(gains: Array, weights: Array, units: Units | None = None, spread: Arr
     (samples,) contains the variance over these tests. Testing rows several times makes the gains more stable but does
     not reduce the standard error, because models trained on overlapping rows have correlated gains.
 
-    The standard error is a jackknife estimate. For rows of equal weight, it is the usual standard error of a mean;
-    otherwise it is that of a ratio of sums. Its degrees of freedom are one less than the effective number of units,
+    The standard error is a jackknife estimate. For rows of equal weight, this is the usual standard error of a mean,
+    and otherwise that of a ratio of sums. The degrees of freedom are one less than the effective number of units,
     ``sum(w)**2 / sum(w**2)`` for units with weights w, and are further limited by the kurtosis of the deviations
-    (Satterthwaite). If the models differ on few rows, there are about twice as many degrees of freedom as such rows,
-    and the result agrees with McNemar's mid-p test. For crossed groups, the variances for the two kinds of group are
-    added, and the variance for their intersections is subtracted (Cameron, Gelbach & Miller 2011).
+    (Satterthwaite). If the models differ on only a few rows, there are about twice as many degrees of freedom as there
+    are such rows, and the result agrees with McNemar's mid-p test. For crossed groups, the variances for the two kinds
+    of group are added, and the variance for their intersections is subtracted (Cameron, Gelbach & Miller 2011).
 
     Examples
     --------
@@ -305,7 +305,7 @@ def paired(gains: Array, weights: Array, units: Units | None = None, spread: Arr
 
 
 def _error(sums: Array, shares: Array, spread: Array) -> tuple[float, float]:
-    """Return the jackknife standard error and its degrees of freedom from each unit's sum of deviations and weight."""
+    """Return the jackknife standard error and its degrees of freedom, given weights and deviations of units."""
     count = len(sums)
     if count < 2 or shares.max() > 1 - 1e-12:  # one unit, up to rounding
         return np.inf, 0.0
@@ -328,7 +328,7 @@ def over_tests(total: Array, squares: Array, times: Array) -> tuple[Array, Array
 def from_sums(gains: Array, masses: Array, squares: Array) -> Gain:
     """Return the gain of :func:`paired` for independent rows, computed from sums over the rows.
 
-    For each distinct gain, ``masses`` and ``squares`` (kinds,) are the sums of its rows' weights and squared weights.
+    For each distinct gain, ``masses`` and ``squares`` (kinds,) sum the weights and the squared weights of its rows.
     """
     total = float(masses.sum())
     if not total > 0:

@@ -4,9 +4,9 @@
   challengers that did best on the *other* parts are combined in a weighted mean, whose gain on this part is measured.
   If no challenger is better than the reference, the expected gain is zero for any number of challengers.
 - **The critical value accounts for the selection.** The parts influence each other's selection, so their gains are
-  correlated and the plain standard error is too small. The critical values are therefore those of the whole procedure,
-  including the selection, when the signs of the units' gains are flipped at random. This is a wild bootstrap, as in
-  White's reality check (2000).
+  correlated and the plain standard error is too small. The critical values are therefore computed for the whole
+  procedure, including the selection, with the signs of the units' gains flipped at random. This is a wild bootstrap, as
+  in White's reality check (2000).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FLIPS, UNITS = 999, 1000
 def blocks_of(tests: Sequence[Array], units: Units) -> Array:
     """Return the block of each row (samples,), which is the first test set that contains it, or -1 if none does.
 
-    A unit is never split between blocks. If there is only one test set, if the sets split a unit, or if they are not in
+    A unit is never split across blocks. If there is only one test set, if the sets split a unit, or if they are not in
     chronological order, whole units are assigned to blocks instead.
 
     Examples
@@ -60,7 +60,7 @@ def blocks_of(tests: Sequence[Array], units: Units) -> Array:
 
 
 def disjoint(tests: Sequence[Array], units: Units) -> Array:
-    """Return which pairs of test sets share neither rows nor groups (tests, tests)."""
+    """Return a mask (tests, tests) of the pairs of test sets that share neither rows nor groups."""
     shared = np.zeros((len(tests), len(tests)), dtype=bool)
     for codes in (units.codes if units.name == "groups" else np.arange(len(units.codes)), units.other):
         if codes is not None:
@@ -70,7 +70,7 @@ def disjoint(tests: Sequence[Array], units: Units) -> Array:
 
 @dataclass(frozen=True)
 class Panel:
-    """The parts of the rows, and which parts may be used to select the challengers that are evaluated on another part.
+    """A division of the rows into parts, with the parts that may be used to select challengers for each part.
 
     ``part`` (samples,) is the part of each row, or -1 for rows that are not used. ``may`` (parts, parts) states whether
     the second part may be used to select challengers for the first. The weights have shape (samples,).
@@ -95,8 +95,8 @@ class Panel:
     def chance(self, gains: Array) -> tuple[float, ...]:
         """Return the critical value for each of :data:`GUARDS`, in standard errors of the gain.
 
-        For each unit, the sign of all candidates' gains is flipped at random, and the selection is repeated. If there
-        are few units, every combination of signs is tried. For crossed groups, the larger of the two values is
+        For each unit, the signs of all candidates' gains are flipped together at random, and the selection is repeated.
+        If there are few units, every combination of signs is tried. For crossed groups, the larger of the two values is
         returned.
         """
         rows = self._known(gains)
@@ -130,7 +130,7 @@ class Panel:
         return sums, codes[first], part[first]
 
     def _quantiles(self, gains: Array, rows: Array, codes: Array) -> Array:
-        """Return quantiles (guards,) of the gain divided by its standard error for units with these codes (rows,)."""
+        """Return quantiles (guards,) of the gain divided by its standard error, given the unit of each row (rows,)."""
         sums, unit, part = self._cells(gains, rows, codes % UNITS)
         differ = sums.any(axis=1)  # units on which no candidate differs from the baseline contribute nothing
         if not differ.any():
@@ -150,7 +150,7 @@ class Panel:
 
 
 def _by_part(values: Array, part: Array, parts: int) -> Array:
-    """Return the sums of the cells' values (cells, candidates) for each part (parts, candidates)."""
+    """Add up values (cells, candidates) by the part of each cell; return the sums (parts, candidates)."""
     return np.stack([np.bincount(part, each, parts) for each in values.T], axis=1)
 
 
@@ -203,6 +203,6 @@ def panel_of(tests: Sequence[Array], units: Units, weights: Array) -> Panel:
 
 
 def _dealt(codes: Array) -> Array:
-    """Assign rows with these codes to parts of similar size (rows,). Rows with the same code stay together."""
+    """Assign rows, given their codes, to parts of similar size (rows,). Rows with the same code stay together."""
     ranks = np.argsort(np.argsort(-np.bincount(codes), kind="stable"), kind="stable")
     return ranks[codes] % DEALT

@@ -50,8 +50,8 @@ def robust_scale(X: Array) -> tuple[Array, Array]:
 
     The centre is the median; the scale is the median absolute deviation in units of a normal distribution's standard
     deviation. If more than half of the cells are equal, the scale is the interquartile range, or the standard deviation
-    if that is zero too. A column with two distinct values is centred between them and scaled to -1 and 1, however rare
-    one of them is. The scale of a constant column is 1.
+    if the interquartile range is also zero. A column with two distinct values is centred between them and scaled to -1
+    and 1, however rare one of them is. The scale of a constant column is 1.
 
     Examples
     --------
@@ -94,7 +94,7 @@ class SquashingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  #
     Parameters
     ----------
     bound : float
-        The number of robust deviations up to which cells are only scaled. If it is infinite, no cell is squashed.
+        The number of robust deviations up to which cells are only scaled. If infinite, no cell is squashed.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Schedules, which give k as a function of the step. Steps are numbered 1 to E, as in the paper's Algorithm 1."""
+"""Schedules, which give k as a function of the step. Steps are numbered from 1 to E, as in the paper's Algorithm 1."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def first_final_step(steps: int) -> int:
 
 
 def between(start: float, end: float, over: int, under: int) -> float:
-    """Return the count at which ``over / under`` of the way from start to end remains.
+    """Return the count at which a fraction ``over / under`` of the way from start to end remains.
 
-    If both counts are whole, the arithmetic is exact and halves are rounded to even; otherwise nothing is rounded.
+    If both counts are integers, the arithmetic is exact and halves are rounded to even; otherwise, nothing is rounded.
 
     Examples
     --------

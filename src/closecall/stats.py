@@ -1,7 +1,7 @@
 """Tests that compare the accuracies of methods on the splits of one data set, or their means across data sets.
 
-The paper treats 25 overlapping random splits as if they were independent samples. They are not: the splits share
-examples, and both methods use the same splits. See ``docs/statistics.md`` for the consequences.
+The paper treats 25 overlapping random splits as if they were independent samples. The splits are not independent: they
+share examples, and both methods use the same ones. See ``docs/statistics.md`` for the consequences.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ PairTest = Callable[[Array, Array], Array]
 
 
 def corrected_test(first: Array, second: Array, *, test_over_train: float = TEST_OVER_TRAIN) -> Array:
-    """Return the two-sided p-values (...) of Nadeau and Bengio's corrected paired t-test (2003).
+    """Return the two-sided p-values of the corrected paired t-test (Nadeau & Bengio 2003).
 
-    The accuracies (..., splits) are those of both methods on the same splits. The variance factor is 1 / splits +
-    test / train, where train includes the validation part; ``test_over_train=0`` gives the plain paired t-test. If the
-    difference is the same on every split, it has no variance: p is then 1 for a difference of zero and 0 (the limit)
-    for any other.
+    The arguments are the accuracies (..., splits) of two methods on the same splits. The variance factor is 1 / splits
+    + test / train, where train includes the validation part; ``test_over_train=0`` gives the plain paired t-test. If
+    the difference is the same on every split, it has no variance: p is then 1 for a difference of zero and 0 (the
+    limit) for any other.
 
     Examples
     --------

@@ -129,7 +129,7 @@ def test_unusable_tables_are_explained(
         (("--with", "sklearn.cluster:KMeans"), "is not a scikit-learn classifier"),
         (("--with", "os;rm:x"), "write package:Class"),
         (("--with", "forest"), "unknown contender 'forest'; choose one of: close_k"),
-        (("--with", "tilted(x)"), "not a member of its family"),
+        (("--with", "tilted(x)"), "not a valid aggregate"),
         (("--with", "nobody(2)"), "not a family of aggregates"),
         (("--rows", "-3"), "--rows"),
         (("--splits", "1"), "--splits must be 2 or more"),
@@ -144,7 +144,7 @@ def test_wrong_options_of_compare_are_named(run: Run, arguments: tuple[str, ...]
 
 def test_wrong_options_are_named_before_a_table_is_read(run: Run) -> None:
     run.refused("is a URL; download the file first", "compare", "https://example.org/t.csv")
-    run.refused("not a member of its family", "compare", "absent.csv", "--with", "tilted(x)")
+    run.refused("not a valid aggregate", "compare", "absent.csv", "--with", "tilted(x)")
     for words, *arguments in (
         ("t=nan must be a finite number", "--out", "m", "--model", "tilted(nan)"),
         ("Missing option '--out'",),

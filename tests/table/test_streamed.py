@@ -88,7 +88,7 @@ def test_rows_that_do_not_fit_in_memory_are_read_in_passes(tmp_path: Path, class
     source = ParquetSource(str(tmp_path / "data"), "label", features=["a", "b", "c"])
     found = streamed.fit_streamed(source, "logistic", max_gathered=0)
     gathered = streamed.fit_streamed(source, "logistic", How(multiclass="ovr"))
-    assert ("fitted one against the rest" in " ".join(found.notes)) == (classes == 3)
+    assert ("fitted one-vs-rest" in " ".join(found.notes)) == (classes == 3)
     assert found.model.classifier.coef_ == pytest.approx(gathered.model.classifier.coef_, rel=1e-3)
     assert list(found.classes) == sorted(found.classes)
 

@@ -38,7 +38,7 @@ def plain(value: object) -> str:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Split a text at commas that are not inside brackets.
+    """Split a string at commas that are not inside brackets.
 
     Examples
     --------

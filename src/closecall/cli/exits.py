@@ -45,7 +45,7 @@ def explain(error: BaseException) -> tuple[str, int]:
         resumes = going_on() == KEPT
         return (f"closecall: the output pipe was closed; {KEPT}", INCOMPLETE) if resumes else ("", 0)
     if _is_full(error) or (isinstance(error, OSError) and error.errno in (errno.EIO, errno.EROFS)):
-        return f"closecall: {error}: make room, or choose another --out; {going_on()}", INCOMPLETE
+        return f"closecall: {error}: free up space, or choose another --out; {going_on()}", INCOMPLETE
     if isinstance(error, MemoryError):
         return f"closecall: not enough memory ({error}); {going_on()}", INCOMPLETE
     if isinstance(error, RunError):

@@ -20,7 +20,7 @@ REPRODUCTION = ("reproduce", "report", "status", "export", "import", "publish")
 #: typer turns Ctrl-C into this exit code.
 INTERRUPTED = 130
 app = typer.Typer(
-    help="Train classifiers on the close calls of your own table.",
+    help="Train classifiers on the close calls in your own table.",
     epilog=f"A clone of the project also has the commands that reproduce the paper: {', '.join(REPRODUCTION)}.",
     add_completion=False,
 )

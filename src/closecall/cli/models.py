@@ -43,7 +43,7 @@ def fit(
     drop: t.Drop = None, keep: t.Keep = None, numeric: t.Numeric = None, nominal: t.Nominal = None,
     no_squash: t.NoSquash = False, sep: t.Sep = "", encoding: t.Encoding = "", seed: t.Seed = 0,
     onnx: Annotated[Path | None, typer.Option(help="Also write the model as ONNX.", show_default=False)] = None,
-    stream: Annotated[bool, typer.Option("--stream", help="Fit Parquet files in passes over all rows; automatic for "
+    stream: Annotated[bool, typer.Option("--stream", help="Fit in passes over all rows of Parquet files; automatic for "
                                          "several files, a folder, or a table too large for memory.")] = False,
     cluster: Annotated[str | None, typer.Option(help="Address of a Dask scheduler for fitting Parquet files; 'local' "
                                                 "starts workers on this machine.", show_default=False)] = None,
@@ -199,7 +199,7 @@ class _Tally:
             if name not in names:
                 raise ValueError(f"--copy {name!r}: the data has no such column; its columns are {quoted(names)}")
             if name in ("row", "prediction", "score"):
-                raise ValueError(f"--copy {name!r}: the output already has a column of that name; rename yours")
+                raise ValueError(f"--copy {name!r}: the output already has a column with that name; rename yours")
         strange: Counter[str] = Counter()
         labels, scores = model.predict(frame, strange)
         model.check_numbers(frame, strange)
@@ -243,7 +243,7 @@ def explain(
     trust: Trust = None, sep: t.Sep = "", encoding: t.Encoding = "",
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Show how much each column pulled a row towards its predicted class, with values in the units of the table."""
+    """Show how much each column contributes to the prediction for a row, with values in the units of the table."""
     from closecall.table.explain import explain as explained
     from closecall.table.table import stream
 
@@ -272,7 +272,7 @@ def explain(
     start, score = f"A typical row has a score of {head['start']:+.3f}", f"{head['score']:+.3f}"
     means = f"a score above 0 means {plain(head['prediction'])}."
     if head["adds_up"]:
-        out.print(f"{start}. Adding the pulls of this row gives {score}; {means}")
+        out.print(f"{start}. Adding the values in the column 'pull' gives {score}; {means}")
     else:
-        out.print(f"{start}, and this row has {score}; {means} A pull is the amount by which the score would drop if "
-                  "the column had its usual value. The model is not linear, so the pulls need not add up.")  # fmt: skip
+        out.print(f"{start}, and this row has {score}; {means} Each 'pull' is the amount by which the score would drop "
+                  "if the column had its usual value. The model is not linear, so these need not add up.")  # fmt: skip

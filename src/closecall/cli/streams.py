@@ -1,4 +1,4 @@
-"""Fit Parquet files in passes over all rows, on this machine or on a Dask cluster, for ``closecall fit``."""
+"""Fit models in passes over the rows of Parquet files, locally or on a Dask cluster, for ``closecall fit``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .console import err, out, plain, print_notes, say
 
 
 def are_streamed(data: Sequence[str], requested: bool, cluster: str | None) -> bool:
-    """Return whether files are fitted in passes: on request, if there are several, or if they do not fit in memory."""
+    """Return whether to fit in passes: on request, if there are several files, or if they do not fit in memory."""
     from closecall.cluster.parquet_source import cells_of
 
     requested = requested or cluster is not None

@@ -44,7 +44,7 @@ Seed = Annotated[int, typer.Option(help="Seed for all random numbers.")]
 
 
 def reading_of(sep: str, encoding: str, *columns: list[str] | None) -> Any:
-    """Return options for reading a file; ``columns`` names the columns to drop, keep, and read as numbers or names."""
+    """Return options for reading a file; ``columns`` lists those to drop, to keep, and to read as numbers or names."""
     from closecall.table.read.sheet import Reading
 
     return Reading(sep, encoding, *(tuple(names or ()) for names in columns))

@@ -36,7 +36,7 @@ class OverPartitions(LinearClassifier):
             Dense. The columns are not scaled.
         y : Dask array or series (samples,)
         sample_weight : Dask array or series (samples,), optional
-            A weight of 2 is equivalent to two copies of a row, and a weight of 0 to leaving the row out.
+            A weight of 2 is equivalent to two copies of a row, and a weight of 0 to omitting the row.
 
         Returns
         -------
@@ -100,7 +100,7 @@ class OverPartitions(LinearClassifier):
         self._keep(models, survey, frame, problem)
 
     def _keep(self, models: Models, survey: Survey, frame: Frame, problem: Problem) -> None:
-        """Store the models of one problem as fitted attributes, and warn if they have not converged."""
+        """Store the models for one problem as fitted attributes, and warn if they have not converged."""
         kind, total = np.dtype(survey.kind), total_mass(survey, frame)
         self.coef_, self.intercept_ = models.coef[0].astype(kind), models.intercept[0].astype(kind)
         self.gap_, self.converged_ = models.gap[0], bool(models.converged.all())
@@ -150,7 +150,7 @@ def _call(X: Any, model: Any, method: str, empty: Array) -> Array:
 
 
 def _copy_fitted(model: Any, other: Any) -> None:
-    """Copy fitted attributes except row numbers and the number of passes, which exist in only one of the two models."""
+    """Copy the fitted attributes, except row numbers and the number of passes, which only one of the models has."""
     for name, value in vars(model).items():
         if name.endswith("_") and name not in ("support_", "n_passes_"):
             setattr(other, name, value)
@@ -159,11 +159,11 @@ def _copy_fitted(model: Any, other: Any) -> None:
 class DaskAggregateLossClassifier(OverPartitions):
     """An :class:`closecall.AggregateLossClassifier` for Dask collections.
 
-    A table with at most ``max_gathered`` entries is gathered, and the model is fitted in memory, which gives exactly
-    the same result. For a larger table, the model is fitted in passes over the partitions. Such passes are possible for
-    the ``average`` of a smooth convex loss, ``close_decay``, ``close``, ``atk`` and ``maximal``. ``top``,
-    ``ranked_range``, ``trimmed``, averages of the hinge, ramp and focal losses, and jointly learnt classes need all
-    rows in one place. For larger tables, they raise an error.
+    If a table has at most ``max_gathered`` entries, its rows are gathered and fitted in memory, which gives exactly the
+    same model as :class:`closecall.AggregateLossClassifier`. For a larger table, the model is fitted in passes over the
+    partitions. This is supported for ``close_decay``, ``close``, ``atk``, ``maximal``, and the ``average`` of a smooth
+    convex loss. All other settings (``top``, ``ranked_range``, ``trimmed``, the ``average`` of the hinge, ramp or focal
+    loss, and joint training of all classes) need all rows in one place and raise an error for larger tables.
 
     Parameters
     ----------
@@ -221,8 +221,8 @@ class DaskAggregateLossClassifier(OverPartitions):
 class DaskCloseKClassifier(OverPartitions):
     """A :class:`closecall.CloseKClassifier` for Dask collections.
 
-    The parameters are those of :class:`closecall.CloseKClassifier`, plus ``max_gathered``, ``client`` and ``callback``.
-    The attributes are those of :class:`DaskAggregateLossClassifier`.
+    The parameters are the same as for :class:`closecall.CloseKClassifier`, plus ``max_gathered``, ``client`` and
+    ``callback``. The attributes are the same as for :class:`DaskAggregateLossClassifier`.
     """
 
     aggregate = "close_decay"

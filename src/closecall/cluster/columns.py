@@ -1,9 +1,9 @@
 """Compute column statistics of Parquet files in one pass: moments, quantiles, extremes, missing values and labels.
 
-Quantiles come from a random sample of rows: each row gets a random number, and the rows with the smallest numbers are
-kept, first in each partition and then in the union of the partitions. With 20,000 sampled rows, the rank of a quantile
-differs from the true rank by at most 1.2 % of all rows, with a probability of 99 % (Dvoretzky, Kiefer and Wolfowitz).
-For smaller tables, the quantiles are exact.
+Quantiles are computed from a random sample of rows: each row is assigned a random number, and the rows with the
+smallest numbers are kept, first in each partition and then in the union of the partitions. With 20,000 sampled rows,
+the rank of a quantile differs from the true rank by at most 1.2 % of all rows, with a probability of 99 % (Dvoretzky,
+Kiefer and Wolfowitz). For smaller tables, the quantiles are exact.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Columns:
 
     For each feature: the number of finite values (``known``), their mean, the sum of squared deviations from the mean,
     the extremes, and whether every value is a whole number greater than the previous one (``rising``), as in an
-    identifier. ``labels`` counts the rows with each label; None stands for a missing label. ``sample`` (sampled rows,
-    features) is sorted by the random numbers ``draws`` (sampled rows,).
+    identifier column. ``labels`` counts the rows with each label; None stands for a missing label. ``sample`` (sampled
+    rows, features) is sorted by the random numbers ``draws`` (sampled rows,).
     """
 
     rows: int
@@ -61,7 +61,7 @@ class Columns:
 
     @property
     def scale(self) -> Array:
-        """Return standard deviations (features,) with missing values replaced by the mean; 1 for a constant column."""
+        """Return standard deviations (features,), with missing values replaced by the mean, or 1 if constant."""
         scale = np.sqrt(self.squares / max(self.rows, 1))
         return np.where(self.low < self.high, np.where(scale > 0, scale, 1.0), 1.0)
 

@@ -33,8 +33,8 @@ GONE = (
 )
 LOST = (
     "the Dask workers lost a partition that cannot be recreated, or died too often while processing it ({detail}); "
-    "pass a collection that is read from files (not scattered arrays), smaller partitions, or workers with more "
-    "memory"
+    "use a collection that is read from files (not scattered arrays), use smaller partitions, or start workers with "
+    "more memory"
 )
 
 
@@ -42,7 +42,7 @@ LOST = (
 def connected(address: str = "", workers: int = 0) -> Iterator[Any]:
     """Yield a client connected to the scheduler at an address such as ``tcp://host:8786``.
 
-    If there is no address, ``workers`` workers are started on this machine; 0 means one per core.
+    If no address is given, ``workers`` workers are started on this machine; 0 means one worker per core.
     """
     if not address:
         with distributed.LocalCluster(
@@ -91,7 +91,7 @@ class OnWorkers:
 
 
 class DaskSource(OnWorkers):
-    """Partitions of Dask collections, held on the workers of a client (by default the current one) for one fit.
+    """Partitions of Dask collections, held on the workers of a client (by default, the current one) during one fit.
 
     X is an array or a data frame; y and sample_weight are arrays or series with the same partitions.
     """
@@ -116,10 +116,10 @@ class DaskSource(OnWorkers):
 
 
 class DaskParquetSource(OnWorkers, ParquetSource):
-    """Parquet files that the workers read once if they fit in memory, and otherwise in every pass.
+    """Parquet files, which the workers read only once if the data fit in memory, and otherwise in every pass.
 
-    The parameters are those of :class:`closecall.cluster.ParquetSource`, plus a client, which defaults to the current
-    one. The workers must see the files under the same paths.
+    The parameters are the same as for :class:`closecall.cluster.ParquetSource`, plus ``client``, which defaults to the
+    current client. The files must have the same paths on all workers.
     """
 
     def __init__(
@@ -141,14 +141,14 @@ class DaskParquetSource(OnWorkers, ParquetSource):
         return results(self.client, lambda: self.client.map(work, self.pieces, pure=False))
 
     def _fits(self) -> bool:
-        """Return whether all rows fit into a fraction of the workers' memory; False if that memory has no limit."""
+        """Return whether all rows fit into a fraction of the workers' memory, or False if their memory is unlimited."""
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         limits = [int(worker.get("memory_limit") or 0) for worker in workers]
         return bool(limits) and min(limits) > 0 and 8 * self.rows * len(self.features) <= MEMORY_SHARE * sum(limits)
 
 
 def results(client: Any, start: Callable[[], list[Any]]) -> Iterator[tuple[int, Any]]:
-    """Yield partition numbers and results of futures as they arrive; failures raise an error that states what to do."""
+    """Yield each partition's number and result as they arrive; failures raise an error that states what to do."""
     try:
         pending, alone = {future: number for number, future in enumerate(start())}, 0.0
         while pending:
@@ -186,7 +186,7 @@ def _ready(client: Any, pending: list[Any]) -> list[tuple[Any, Any]]:
 
 
 def _answers(client: Any) -> bool:
-    """Return whether the client stays connected for two seconds; a lost task may be the first sign of a failure."""
+    """Return whether the client stays connected for two seconds; a lost task may mean a lost connection."""
     end = time.monotonic() + 2.0
     while client.status == "running" and time.monotonic() < end:
         time.sleep(0.05)
@@ -194,7 +194,7 @@ def _answers(client: Any) -> bool:
 
 
 def _aligned(X: Any, other: Any) -> Any:
-    """Return the array rechunked to match the row blocks of X, if both chunk sizes are known."""
+    """Return the array, rechunked to match the row blocks of X if the chunk sizes of both are known."""
     both = hasattr(X, "rechunk") and hasattr(other, "rechunk")
     if not both or other.chunks[0] == X.chunks[0]:
         return other

@@ -1,7 +1,7 @@
 """Fit models to partitioned data: survey the rows, draw a sample, and let in-memory solvers request sums over all rows.
 
-The folds of a search are assigned by row hash: a row belongs to the same fold wherever it is stored, and equal rows
-share a fold.
+In a search, rows are assigned to folds by hash: a row belongs to the same fold wherever it is stored, and identical
+rows share a fold.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ ROOM = 1 << 26
 
 
 def near_room() -> int:
-    """Return how many entries of rows near the boundary may be gathered: an eighth of the memory, at least ``ROOM``.
+    """Return the maximum number of entries to gather near the boundary: an eighth of the memory, but at least ``ROOM``.
 
-    Steps on gathered rows need no pass over the partitions and give the same result.
+    Steps on gathered rows give the same result without a pass over the partitions.
     """
     limits = []
     with suppress(AttributeError, OSError, ValueError):  # not available on this system
@@ -64,7 +64,7 @@ def make_frame(survey: Survey, classes: Array, class_weight: Any, *, intercept: 
 
 
 def select_by(problem: Problem, total: float, size: int = 0) -> LossCut:
-    """Return how a problem with mass ``total`` selects rows; raise an error if this needs all rows in one place."""
+    """Return how a problem with mass ``total`` selects rows; raise an error if it needs all rows in one place."""
     k, m = counts(problem, total)
     loss = get_loss(problem.loss)
     if get_aggregate(problem.aggregate).is_average(k, m, total):
@@ -93,7 +93,7 @@ def fit_passes(
     passes: Passes, survey: Survey, frame: Frame, problem: Problem, labels: Sequence[Any], options: Options,
     *, block: Block | None = None,
 ) -> Models:  # fmt: skip
-    """Fit one score for each label against the rest, using all partitions.
+    """Fit one score function for each label against the rest, using all partitions.
 
     ``block`` is the sample to start from; by default, this function draws it.
     """
@@ -112,7 +112,7 @@ def tasks(
     survey: Survey, frame: Frame, problem: Problem, labels: Sequence[Any], options: Options, block: Block,
     whole: bool = False, *, room: int = ROOM, fold: tuple[int, int] | None = None,
 ) -> list[Any]:  # fmt: skip
-    """Return a list of one task for each label against the rest, for :func:`closecall.cluster.solve.together`."""
+    """Return tasks for :func:`closecall.cluster.solve.together`, one for each label against the rest."""
     total, mass, words = total_mass(survey, frame), frame.masses(block.y, block.mass), row_hashes(block.X)
     cut, intercept = select_by(problem, total, frame.size), (options.fit_intercept, options.penalize_intercept)
     penalty, found = frame.penalty(problem.alpha, options.penalize_intercept), []
@@ -143,11 +143,11 @@ class Dealt:
 
     @cached_property
     def fold(self) -> Array:
-        """The fold of each row of the sample (rows,)."""
+        """The fold of each row in the sample (rows,)."""
         return fold_of(row_hashes(self.block.X), len(self.counts))
 
     def outside(self, survey: Survey, frame: Frame, fold: int) -> tuple[Survey, Block]:
-        """Return the survey and the sample of the rows outside one fold."""
+        """Return the survey and the sample for the rows outside one fold."""
         left = self.counts.sum(axis=0) - self.counts[fold]
         labels = {}
         for name, (rows, mass) in zip(frame.classes.tolist(), left.tolist(), strict=True):
@@ -173,12 +173,12 @@ def _deal(frame: Frame, shares: dict[Any, float], folds: int, block: Block) -> D
 
 
 def judged(frame: Frame, models: Sequence[Array], folds: int, shares: dict[Any, float], block: Block) -> Array:
-    """Compare two models in each of the first folds, on rows outside the sample that was used to choose them.
+    """Compare two models on each of the first folds, using rows outside the sample on which they were chosen.
 
-    Each element of ``models`` (2, scores, coordinates) contains both models of a fold. ``shares`` contains the share of
-    each label's rows that was sampled; the remaining rows represent all rows with the same label. The result (2,
-    classes, 4) contains the masses and the sums of squared masses of the rows that are predicted correctly by both
-    models, only by the first, only by the second, or by neither.
+    Each element of ``models`` (2, scores, coordinates) contains both models for a fold. ``shares`` contains the share
+    of each label's rows that was sampled; the remaining rows represent all rows with the same label. The result (2,
+    classes, 4) contains the sums of the masses and of their squares for the rows that are predicted correctly by both
+    models, only by the first, only by the second, and by neither.
     """
     found = np.zeros((2, 4 * len(frame.classes)))
     least = min(shares.values())
@@ -199,6 +199,6 @@ def judged(frame: Frame, models: Sequence[Array], folds: int, shares: dict[Any, 
 
 
 def _right(frame: Frame, X: Array, codes: Array, model: Array) -> Array:
-    """Return whether a model (scores, coordinates) predicts each code correctly."""
+    """Return whether a model (scores, coordinates) predicts the code of each row's label correctly."""
     scores = np.stack([frame.scores(X, c) for c in model], axis=1)
     return np.asarray((scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)) == codes)

@@ -30,8 +30,8 @@ ROWS = 1 << 19
 class Recast:
     """A transformation of columns and labels: subtract ``mean``, divide by ``scale``, and encode the labels.
 
-    Values beyond ``bound`` are squashed. Missing and infinite values become the mean; rows whose label has no code are
-    left out. With ``single``, float32 columns stay float32.
+    Values beyond ``bound`` are squashed. Missing and infinite values are replaced by the mean; rows whose label has no
+    code are left out. With ``single``, float32 columns stay float32.
     """
 
     mean: Array
@@ -49,7 +49,7 @@ class Recast:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some row groups of one file, and the roles of its columns."""
+    """Some row groups from one file, and the roles of its columns."""
 
     number: int
     path: str
@@ -128,7 +128,7 @@ class ParquetSource:
     features : sequence of str, optional
         By default, all other columns.
     weight : str
-        A column of sample weights, if there is one.
+        A column that contains sample weights, if any.
     processes : int
         With 1, the files are read in this process; with more, a pool is started in which each process holds one
         partition.
@@ -233,7 +233,7 @@ class ParquetSource:
 
 
 def files_of(paths: str | Sequence[str]) -> list[str]:
-    """Return the Parquet files of a folder, a pattern or a list; raise an error if there are none."""
+    """Return the Parquet files in a folder, or those given by a pattern or a list; raise an error if there are none."""
     found: list[str] = []
     for path in [paths] if isinstance(paths, str) else paths:
         some = sorted(glob.glob(os.path.join(glob.escape(path), "*.parquet") if os.path.isdir(path) else path))
@@ -245,7 +245,7 @@ def files_of(paths: str | Sequence[str]) -> list[str]:
 
 
 def cells_of(paths: str | Sequence[str]) -> int:
-    """Return the number of values, including labels, from the metadata of the files."""
+    """Return the number of values, including labels, according to the metadata of the files."""
     import pyarrow.parquet
 
     return sum(data.num_rows * data.num_columns for data in map(pyarrow.parquet.read_metadata, files_of(paths)))
@@ -290,7 +290,7 @@ def _pieces(
 
 
 def _together(sizes: Sequence[int], rows: int) -> Iterator[tuple[int, ...]]:
-    """Yield groups of consecutive row groups with at most the given total number of rows."""
+    """Yield lists of consecutive row groups, each list with at most the given total number of rows."""
     begin = 0
     for end in range(1, len(sizes) + 1):
         if end == len(sizes) or sum(sizes[begin : end + 1]) > rows:

@@ -36,7 +36,7 @@ class Block:
         return len(self.y)
 
     def pieces(self) -> Iterator[slice]:
-        """Yield slices of rows small enough that their float64 copies, 2 MiB each, stay in the cache."""
+        """Yield slices of rows that are small enough for a float64 copy (2 MiB) to stay in the cache."""
         size = max(1, (1 << 18) // max(1, self.X.shape[1]))
         return (slice(begin, begin + size) for begin in range(0, len(self), size))
 
@@ -143,7 +143,7 @@ class Frame(Standard):
 
 
 def fold_of(hashes: Array, folds: int) -> Array:
-    """Return the fold (rows,) for each row hash, independently of the partition and the sample."""
+    """Return the fold for each row hash (rows,), which does not depend on the partition or the sample."""
     # Samples are drawn by the hash itself; one step of splitmix64 makes the folds independent of them.
     return np.asarray((spread_out(hashes + np.uint64(0x9E3779B97F4A7C15)) * folds).astype(int))
 
@@ -187,7 +187,7 @@ class InMemory:
 
 @dataclass(frozen=True)
 class PassEvent:
-    """The progress of a fit: the current pass, its purpose, and the numbers of processed partitions and rows.
+    """The progress of a fit: the current pass, its purpose, and the numbers of partitions and rows processed so far.
 
     ``rows_in_all`` is 0 until the first pass has counted the rows.
     """
@@ -225,7 +225,7 @@ class Passes:
         return [found[number] for number in sorted(found)]
 
     def survey(self) -> Survey:
-        """Return the summary of all rows; raise an error if no classifier can be fitted to them."""
+        """Return a summary of all rows; raise an error if no classifier can be fitted to them."""
         found = self.run("survey", survey, lambda each: each.rows)
         known = [each for each in found if each.rows]
         if not known:
@@ -242,7 +242,7 @@ class Passes:
         return [block for block in self.run("gather", copy) if len(block)]
 
     def draw(self, shares: dict[Any, float]) -> Block:
-        """Draw a sample by row hash, with a given share of each label.
+        """Draw a sample by row hash, with a given share of the rows of each label.
 
         The mass of each row is the total mass of the rows that it represents.
         """

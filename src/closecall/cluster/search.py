@@ -33,27 +33,27 @@ from .solve import together
 class DaskCloseKClassifierCV(OverPartitions):
     """A :class:`closecall.CloseKClassifierCV` for Dask collections.
 
-    For a table with at most ``max_gathered`` entries, the rows are gathered and the search runs in memory, which gives
-    exactly the same model. From a larger table, a sample of at most half of the rows is gathered. This sample is used
-    to choose alpha for logistic regression, and alpha and k for close-k. For each of two folds (more if folds are
-    small), both models are then fitted in passes to the rows outside the fold. The two models are compared on the rows
-    of the fold that were not in the sample. The paired gain, its standard error and the guard are defined as in the
-    in-memory search. The winner is fitted to all rows. The exact intercept is not tried.
+    If a table has at most ``max_gathered`` entries, its rows are gathered and the search runs in memory, which gives
+    exactly the same model as :class:`closecall.CloseKClassifierCV`. From a larger table, a sample of at most half of
+    the rows is gathered. This sample is used to choose alpha for logistic regression, and alpha and k for close-k. For
+    each of two folds (more if folds are small), both models are then fitted in passes to the rows outside the fold. The
+    models are compared on the rows of the fold that were not in the sample. The paired gain, its standard error and the
+    guard are defined as in the in-memory search. The winner is fitted to all rows. The exact intercept is never tried.
 
     Parameters
     ----------
     alphas, ks, loss, guard, max_iter, tol, fit_intercept, penalize_intercept, class_weight, multiclass, calibration, \
 random_state
-        The same as in :class:`closecall.CloseKClassifierCV`; probabilities are calibrated on out-of-fold scores of the
+        The same as in :class:`closecall.CloseKClassifierCV`; probabilities are calibrated on out-of-fold scores for the
         sample.
     cv : int or None
-        The number of folds, five by default. Rows are assigned to folds by hash, which keeps equal rows together.
+        The number of folds, five by default. Rows are assigned to folds by hash, which keeps identical rows together.
     scoring : str or None
         None means accuracy. Scores other than accuracy are available only if the rows are gathered.
     max_gathered, client, callback
         The same as in :class:`DaskAggregateLossClassifier`.
 
-    The attributes are those of :class:`closecall.CloseKClassifierCV`, plus ``n_passes_``. If the rows were not
+    The attributes are the same as for :class:`closecall.CloseKClassifierCV`, plus ``n_passes_``. If the rows were not
     gathered, ``cv_results_`` contains the results on the sample, ``best_score_`` is the accuracy on the rows used for
     the comparison, and ``guard_report_["judged"]`` is the mass of these rows.
 
@@ -123,14 +123,14 @@ random_state
         if self.scoring not in (None, "accuracy"):
             raise ValueError(f"scoring={self.scoring!r} is {only}")
         if self.cv is not None and not isinstance(self.cv, int | np.integer):
-            raise ValueError(f"cv={self.cv!r} is {only}; a number of folds is always supported")
+            raise ValueError(f"cv={self.cv!r} is {only}; an integer number of folds is always supported")
         folds = FOLDS if self.cv is None else int(self.cv)
         if folds < 2:
             raise ValueError(f"cv={self.cv} must be at least 2")
         return folds
 
     def _heat(self, dealt: Dealt, frame: Frame) -> list[Setting]:
-        """Return the best settings of logistic regression and close-k, found by an in-memory search on the sample."""
+        """Return the best settings for logistic regression and close-k, found by an in-memory search on the sample."""
         sample = dealt.block
         tests = [dealt.fold == fold for fold in range(len(dealt.counts))]
         pairs = [(np.flatnonzero(~test), np.flatnonzero(test)) for test in tests]
@@ -148,7 +148,7 @@ random_state
         return [self._best(settings, np.array(places)) for places in (range(len(plain)), others)]
 
     def _best(self, settings: Sequence[Setting], places: Array) -> Setting:
-        """Return the best setting among those that were evaluated on the most folds."""
+        """Return the best of the settings that were evaluated on the largest number of folds."""
         ran, means = (self.cv_results_[name][places] for name in ("n_folds", "mean_test_score"))
         kept = places[ran == ran.max()]
         total, chosen = self.n_training_mass_, [settings[place] for place in kept]
@@ -174,7 +174,7 @@ random_state
         return list(found.reshape(used, len(contenders), len(labels), -1))
 
     def _decide(self, contenders: Sequence[Setting], sums: Array) -> int:
-        """Return the winner (0 for logistic regression or 1 for close-k), given masses and their squares."""
+        """Return the winner (0 for logistic regression, 1 for close-k), given sums of masses and squared masses."""
         masses, squares = sums.sum(axis=1)
         both, first, second, _ = masses
         gain = from_sums(np.array([0.0, -1.0, 1.0, 0.0]), masses, squares)
@@ -202,7 +202,7 @@ random_state
         return winner
 
     def _calibrate(self, dealt: Dealt, frame: Frame, models: Sequence[Array]) -> list[Array]:
-        """Fit calibrators to out-of-fold scores of the sample."""
+        """Fit calibrators to out-of-fold scores for the sample."""
         sample, codes = dealt.block, np.searchsorted(frame.classes, dealt.block.y)
         rows = [np.flatnonzero(dealt.fold == fold) for fold in range(len(models))]
         scores = [

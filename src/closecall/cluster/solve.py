@@ -49,7 +49,7 @@ class Request:
 
 
 def answer(frame: Frame, requests: Sequence[Request], block: Block) -> list[Any]:
-    """Return one partition's answers to the requests."""
+    """Return the answers of one partition to the requests."""
     folds = max((request.fold[1] for request in requests if request.fold is not None), default=0)
     group = fold_of(row_hashes(block.X), folds) if folds else np.empty(0)
     masses, X, found = frame.masses(block.y, block.mass), np.ascontiguousarray(block.X), []  # rows are selected from it
@@ -121,7 +121,7 @@ class RemoteRows:
         self._ask, self._request = ask, request
 
     def __getattr__(self, method: str) -> Any:
-        """Return a method that adds up the results over all rows."""
+        """Return a function that sums the method's results over all rows."""
         if method not in SUMS:
             raise AttributeError(method)
         return lambda *given: self._ask(replace(self._request, method=method, given=given))
@@ -135,7 +135,7 @@ class RemoteRows:
         return factor * sums.value, factor * sums.held, sums.bound(penalty, factor)
 
     def largest(self, c: Array, k: float) -> float:
-        """Return an upper bound on the sum of the largest losses of total mass k, using losses above the last edge."""
+        """Bound the sum of the largest losses, whose total mass is k, from above, using losses above the last edge."""
         if not np.isfinite(self.edge):
             return float(self.tangents(c, LossWindow(), KINK).value)
         found = self.keys(c, None, -self.edge, -self.edge)
@@ -198,7 +198,7 @@ class Task:
         return self._narrow(frame, first, rows)
 
     def _average(self, frame: Frame, sample: Sample) -> Array:
-        """Return the coordinates that minimise the average on the sample."""
+        """Return the coordinates that minimise the average loss on the sample."""
         here = ManyRows(sample.X, sample.signs, sample.mass, frame, self.problem.loss)
         penalty = self.penalty * float(sample.mass.sum()) / self.total
         return average(here, penalty, np.zeros(len(penalty))).c
@@ -233,7 +233,7 @@ class Task:
 
 
 def average(rows: Any, penalty: Array, start: Array) -> Ended:
-    """Minimise an average with Newton steps, one pass per step, or with L-BFGS if there are many columns."""
+    """Minimise an average loss with Newton steps, one pass per step, or with L-BFGS if there are many columns."""
 
     def see(c: Array) -> tuple[TangentSums, float, Array, Ended]:
         sums = rows.tangents(c.copy(), LossWindow(), 1e-9)  # there are no kinks
@@ -261,7 +261,7 @@ def average(rows: Any, penalty: Array, start: Array) -> Ended:
 
 
 def _quasi_newton(see: Callable[[Array], Any], start: Array) -> Ended:
-    """Minimise with SciPy's L-BFGS, using one pass per evaluation."""
+    """Minimise an average loss with SciPy's L-BFGS, using one pass per evaluation."""
     seen: dict[bytes, Ended] = {}
 
     def objective(c: Array) -> tuple[float, Array]:

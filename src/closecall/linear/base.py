@@ -46,8 +46,8 @@ class OptimalityGap:
 def own_form(model: Any) -> str | None:
     """Return the form of a logistic regression ("ovr" or "softmax"), or None for any other model.
 
-    For a search, this is the form of the model that it chose. A model with two classes has one score and counts as
-    "ovr".
+    For a search, this is the form of the model that the search chose. A model with two classes has one score and counts
+    as "ovr".
     """
     fitted = getattr(model, "best_params_", {}) if hasattr(model, "alphas") else vars(type(model)) | vars(model)
     loss, aggregate, moved = (fitted.get(name) for name in ("loss", "aggregate", "exact_intercept"))
@@ -71,7 +71,7 @@ def has_probabilities(estimator: Any) -> bool:
 
 
 def calibrators_of(model: Any) -> list[Array] | None:
-    """Return the calibrators of a fitted model: one array for each score, or None for a softmax."""
+    """Return the calibrators of a fitted model: one array for each score, or None for a softmax model."""
     if getattr(model, "calibration", None) is not None:
         return model.calibrators_
     return None if own_form(model) == "softmax" else [np.array([1.0, 0.0])] * len(model.intercept_)
@@ -118,7 +118,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """Return probabilities (samples, classes) of a calibrated model or of logistic regression.
+        """Return class probabilities (samples, classes) for a calibrated model or for logistic regression.
 
         A model that minimises the average logistic loss is logistic regression, even if a search chose it. One-vs-rest
         probabilities are normalised as in scikit-learn's OneVsRestClassifier. All other models need ``calibration``,
@@ -129,11 +129,11 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return probabilities(calibrators_of(self), scores if scores.ndim == 2 else scores[:, None])
 
     def boundary_distance(self, X: Any) -> Array:
-        """Return the Euclidean distance to the decision boundary (samples,).
+        """Return the Euclidean distance of each row to the decision boundary, with shape (samples,).
 
-        For two classes, the distance is positive on the side of ``classes_[1]`` and negative on the other. For more
-        classes, it is the distance to the nearest point at which another class would be predicted. It is infinite if
-        all coefficients are zero.
+        For two classes, the distance is positive on the side of ``classes_[1]`` and negative on the other side. For
+        more classes, it is the distance to the nearest point at which another class would be predicted. The distance is
+        infinite if all coefficients are zero.
 
         Examples
         --------
@@ -156,10 +156,10 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return distances.min(axis=1)
 
     def optimality_gap(self, X: Any, y: Any, sample_weight: Any = None, *, time_limit: float = 60.0) -> OptimalityGap:
-        """Return the errors on X (samples, features) with labels y, and a proven lower bound for linear classifiers.
+        """Return the errors on X (samples, features) with labels y, together with a proven lower bound.
 
-        The bound holds for all linear classifiers. This method needs two classes and is practical only for small
-        problems. After ``time_limit`` seconds, it returns the best bound found so far.
+        The bound holds for every linear classifier. This method needs two classes and is practical only for small
+        problems. After ``time_limit`` seconds, the best bound found so far is returned.
 
         Examples
         --------
@@ -208,7 +208,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._filled(plain, coef_=self.coef_, intercept_=self.intercept_, classes_=self.classes_)
 
     def _filled(self, plain: Any, **fitted: Array) -> Any:
-        """Return a scikit-learn model with these attributes and those common to all such models."""
+        """Return a scikit-learn model with the given attributes and with those that all such models have."""
         common = {name: vars(self)[name] for name in ("n_features_in_", "feature_names_in_") if name in vars(self)}
         vars(plain).update(fitted, **common, n_iter_=np.atleast_1d(getattr(self, "n_iter_", 1)))
         return plain
@@ -231,7 +231,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _InMemory(LinearClassifier):
-    """The parameters that all classifiers of this package share, and the common parts of their ``fit`` methods."""
+    """The parameters that all classifiers in this package share, and the common parts of their ``fit`` methods."""
 
     max_iter: int
     tol: float
@@ -263,7 +263,7 @@ class _InMemory(LinearClassifier):
     ) -> None:  # fmt: skip
         """Fit one setting on all rows, set the fitted attributes, and warn if the fit has no certificate.
 
-        ``exact`` requests an exact intercept; ``splits`` contains the folds for the calibration.
+        ``exact`` requests an exact intercept; ``splits`` contains the folds used for calibration.
         """
         models = fit_models(training, [problem], options)
         coef, intercept, kind = models.coef[0], models.intercept[0], training.X.dtype

@@ -1,6 +1,6 @@
 """Calibrate probabilities on held-out scores with Platt's sigmoid or isotonic regression.
 
-A calibrator is a plain array, which can be saved. Its shape is (2,) for a sigmoid (slope and offset) and (2, knots) for
+A calibrator is a plain array, so it can be saved. The shape is (2,) for a sigmoid (slope and offset) and (2, knots) for
 isotonic regression.
 """
 
@@ -24,7 +24,7 @@ from .training import Training
 
 
 def fit_sigmoid(scores: Array, positive: Array, mass: Array) -> Array:
-    """Return Platt's (slope, offset); smoothed targets (Platt 1999) keep both finite for separable scores.
+    """Return Platt's slope and offset; smoothed targets (Platt 1999) keep both finite even for separable classes.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def fit_sigmoid(scores: Array, positive: Array, mass: Array) -> Array:
 
 
 def fit_isotonic(scores: Array, positive: Array, mass: Array) -> Array:
-    """Return the knots of an isotonic regression and its values there (2, knots), for linear interpolation."""
+    """Return the knots and values (2, knots) of an isotonic regression, which are interpolated linearly."""
     rising = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
     rising.fit(scores, positive.astype(float), sample_weight=mass)
     return np.stack([rising.X_thresholds_, rising.y_thresholds_]).astype(float)
@@ -54,10 +54,10 @@ CALIBRATIONS = {"sigmoid": fit_sigmoid, "isotonic": fit_isotonic}
 
 
 def probabilities(calibrators: Sequence[Array] | None, scores: Array) -> Array:
-    """Return probabilities (samples, classes) for scores (samples, 1) of two classes or (samples, classes) of more.
+    """Convert scores, with shape (samples, 1) for two classes, to probabilities with shape (samples, classes).
 
-    Each score has its own calibrator, and the results are divided by their sum. Without calibrators, the softmax of the
-    scores is returned.
+    Each score has its own calibrator, and the calibrated values are divided by their sum. Without calibrators, the
+    softmax of the scores is returned.
 
     Examples
     --------
@@ -87,8 +87,8 @@ def calibrate(
 ) -> list[Array]:  # fmt: skip
     """Return the calibrators for a setting, fitted to out-of-fold scores.
 
-    The folds are stratified by default; ``splits``, if given, may separate groups or time periods instead. Every fit
-    starts cold, because a model passed as a warm start may have been trained on the test rows.
+    The folds are stratified by default; ``splits``, if given, may separate groups or time periods instead. No fit is
+    warm-started, because the model passed as a warm start may have been trained on the test rows.
     """
     if not isinstance(options.init, str):
         options = replace(options, init="least_squares")

@@ -72,7 +72,7 @@ class AggregateLossClassifier(_OneSetting):
     """Linear classifier that minimises any aggregate of any individual loss.
 
     The objective is ``sum of weighted losses + alpha / 2 * ||w||^2``; with ``aggregate="average"`` and the logistic
-    loss, it is that of scikit-learn's LogisticRegression with ``C = 1 / alpha``.
+    loss, it equals the objective of scikit-learn's LogisticRegression with ``C = 1 / alpha``.
 
     Parameters
     ----------
@@ -84,8 +84,8 @@ class AggregateLossClassifier(_OneSetting):
         member of a family such as ``tilted(-2)`` (:mod:`closecall.families`).
     k : int, float or None
         How many examples the aggregate uses: a count, a fraction in (0, 1] of the training mass, or None for all. The
-        int 1 means one example; the float 1.0 means all of them (with a warning). Used only by ``top``, ``atk``,
-        ``close``, ``close_decay`` and ``ranked_range``.
+        integer 1 means one example; the float 1.0 means all examples and triggers a warning. Used only by ``top``,
+        ``atk``, ``close``, ``close_decay`` and ``ranked_range``.
     alpha : float
         The strength of the L2 penalty (>= 0).
     m : int, float or None
@@ -94,27 +94,27 @@ class AggregateLossClassifier(_OneSetting):
     max_iter : int
         With ``solver="path"``, the maximum number of Newton steps at each cut of a close aggregate; more than fifty are
         rarely needed. Otherwise, the number of steps in a run; if k decays, the run has three equal parts. A fit that
-        has not converged by then continues until it has a certificate, but for at most about the same number of steps.
+        has not converged by then continues until it has a certificate, but for at most about as many additional steps.
     tol : float
         A fit has converged if its certificate ``gap_`` is at most this value; otherwise a ``ConvergenceWarning`` is
         issued.
     solver : {"path", "algorithm1"}
         How to minimise an aggregate that selects examples: as a sum of clipped losses along a path of decreasing cuts,
         or with the steps of the paper's Algorithm 1. Algorithm 1 is always used for sparse tables, tables with more
-        than 256 columns, classes learnt jointly and an ``init`` other than least squares. With 80,000 rows or more, the
-        path is followed on a sample, and all rows are used only at its end.
+        than 256 columns, jointly learnt classes, and any ``init`` other than least squares. For 80,000 or more rows,
+        the path is followed on a sample, and all rows are used only at the end.
     n_starts : int or None
-        The number of starts for a path: the first uses the masses as they are, the second leaves out the most extreme
-        rows, and the others use random masses. The result with the fewest training errors is kept. None means ten
-        starts; for more than 1,000 rows or many columns, it means fewer, but at least two.
+        The number of starts for a path: the first uses the actual masses of the rows, the second leaves out the most
+        extreme rows, and the others use random masses. The result with the fewest training errors is kept. None means
+        ten starts, or fewer (but at least two) if there are more than 1,000 rows or many columns.
     fit_intercept, penalize_intercept : bool
         Whether the model has an intercept, and whether alpha penalises it like the weights.
     exact_intercept : bool
-        Whether to move the fitted intercept to the exact minimum of the training 0-1 error, in O(n log n).
+        Whether to move the fitted intercept to the exact minimum of the training 0-1 error, in O(n log n) time.
     class_weight : dict, "balanced" or None
         Class weights, which multiply the sample weights.
     multiclass : {"ovr", "top_two", "softmax"}
-        How to learn more than two classes: each against the rest, jointly with a loss on the margin between the score
+        How to handle more than two classes: each against the rest, jointly with a loss on the margin between the score
         of the true class and the best other score, or jointly with the cross-entropy of the softmax, which requires the
         logistic loss. The close-k classifiers use ``"top_two"`` by default.
     calibration : {"sigmoid", "isotonic"} or None
@@ -125,7 +125,7 @@ class AggregateLossClassifier(_OneSetting):
     warm_start : bool
         Whether to start from the parameters of the last fit if they have the right shape.
     random_state : int, RandomState or None
-        The seed for the calibration folds; the fit itself is not random.
+        The seed for the calibration folds; the fit itself is deterministic.
     verbose : int
         If above 0, one line is printed per fit.
 
@@ -146,7 +146,7 @@ class AggregateLossClassifier(_OneSetting):
     k_ : float
         The value of k as a mass.
     support_ : array
-        The training rows that have positive weight at the solution: the close calls.
+        The training rows that have positive weight at the solution (the close calls).
     n_features_in_, feature_names_in_
         The same as in scikit-learn.
 

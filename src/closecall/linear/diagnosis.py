@@ -1,9 +1,9 @@
 """Measure the paper's four difficult cases on a data set, and estimate whether close-k is likely to help.
 
-The cases are *imbalance* of the classes, many *easy* examples, *outliers* far on the wrong side, and *ambiguity*, that
-is, overlapping classes. Easy examples are identified by the losses of logistic regression, which have a natural scale.
-Outliers and ambiguity are identified by the margins of close-k, because outliers tilt the boundary of an average loss
-towards themselves, so that they are no longer far from it.
+The cases are *imbalance* of the classes, many *easy* examples, *outliers* far on the wrong side of the boundary, and
+*ambiguity*, that is, overlapping classes. Easy examples are identified by the losses of logistic regression, which have
+a natural scale. Outliers and ambiguity are identified by the margins of close-k, because outliers tilt the boundary of
+an average loss towards themselves, so that they are no longer far from it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .training import Training, check_training
 
 @dataclass(frozen=True)
 class Finding:
-    """One of the four cases: its value and a phrase that interprets it."""
+    """One of the four cases, with its value and a short interpretation."""
 
     case: str
     value: float
@@ -41,11 +41,11 @@ class Diagnosis:
     """The result of :func:`diagnose`.
 
     ``imbalance`` is the share of the smallest class, and ``easy`` is the share of examples with almost no loss.
-    ``outliers`` is the share of the sum of all absolute margins that belongs to examples far on the wrong side.
-    ``ambiguity`` is the error of close-k without the outliers, which measures the overlap near the boundary.
+    ``outliers`` is the share of the sum of all absolute margins that belongs to examples far on the wrong side of the
+    boundary. ``ambiguity`` is the error of close-k without the outliers, which measures the overlap near the boundary.
 
-    ``gain`` is the cross-validated accuracy of close-k with k = 0.1, or of the aggregate named by ``tried``, minus
-    the accuracy of logistic regression; neither is tuned. ``standard_error`` is computed over paired examples, and
+    ``gain`` is the cross-validated accuracy of close-k with k = 0.1, or of the aggregate named by ``tried``, minus the
+    accuracy of logistic regression; neither model is tuned. ``standard_error`` is computed from paired examples, and
     ``likely_to_help`` states whether the gain exceeds 1.5 standard errors.
     """
 
@@ -79,7 +79,7 @@ def diagnose(
 
     The columns of X (samples, features), dense or sparse, are scaled to unit variance first, so their units do not
     matter. ``aggregate``, for example ``"trimmed"`` or ``"tilted(-2)"``, replaces close-k and uses the counts k and m
-    if it needs them. Printing the result shows a table of five lines.
+    if it needs them. Printing the result shows a five-line table.
 
     Examples
     --------

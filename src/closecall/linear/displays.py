@@ -1,4 +1,4 @@
-"""Plots that follow scikit-learn's Display convention; matplotlib is imported only for drawing."""
+"""Plots that follow scikit-learn's Display convention; matplotlib is imported only when a plot is drawn."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def _axes(ax: Any) -> Any:
 
 @dataclass(eq=False)
 class KPathDisplay:
-    """The cross-validated score as a function of k, with its spread over the folds, compared with `average`.
+    """A plot of the cross-validated score against k, with its spread over the folds, compared with `average`.
 
-    ``ks`` (places,) are fractions of the training mass in ascending order. ``means`` and ``spreads`` (places,) are the
-    mean and standard deviation over the folds, with the best alpha for each k. ``baseline`` is the best mean score of
-    `average`, and ``chosen`` is the k of the chosen setting as a fraction, which is 1 for `average`.
+    ``ks`` contains fractions of the training mass in ascending order. ``means`` and ``spreads`` contain, for each k and
+    its best alpha, the mean and standard deviation of the score over the folds. ``baseline`` is the best mean score of
+    `average`, and ``chosen`` is the chosen k as a fraction of the training mass (1 for `average`).
 
     Examples
     --------
@@ -49,7 +49,7 @@ class KPathDisplay:
 
     @staticmethod
     def path(estimator: Any) -> tuple[Array, Array, Array, float, float]:
-        """Return the arguments of the display: for each k, the best of the settings evaluated on the most folds."""
+        """Return the arguments of the display: for each k, the best setting among those scored on the most folds."""
         check_is_fitted(estimator, "cv_results_")
         results, total = estimator.cv_results_, estimator.n_training_mass_
         means, folds, raw = results["mean_test_score"], results["n_folds"], results["param_k"]
@@ -84,11 +84,10 @@ class KPathDisplay:
 
 @dataclass(eq=False)
 class BoundaryDisplay:
-    """The decision boundary of a classifier with two features, with rings around its close calls.
+    """A plot of the decision boundary of a classifier with two features, with rings around its close calls.
 
-    ``codes`` (samples,) are the positions of the labels of X (samples, 2) in ``classes``, and ``support`` contains the
-    rows of X that are close calls. ``grid`` consists of the coordinates and the predicted codes of a mesh: xx, yy and
-    zz (rows, columns).
+    ``codes`` contains the position of each row's label in ``classes``, and ``support`` contains the rows of X that are
+    close calls. ``grid`` contains the coordinates and predicted codes of a mesh: xx, yy and zz (rows, columns).
     """
 
     X: Array
@@ -101,9 +100,10 @@ class BoundaryDisplay:
     def from_estimator(
         cls, estimator: Any, X: Any, y: Any, *, resolution: int = 200, ax: Any = None
     ) -> BoundaryDisplay:
-        """Draw a fitted classifier and its training data: X (samples, 2), in the original order, and y (samples,).
+        """Draw a fitted classifier and its training data.
 
-        ``resolution`` is the number of points along each side of the mesh.
+        The rows of X (samples, 2) and y (samples,) must be in the original order. The mesh has
+        ``resolution`` points along each side.
         """
         check_is_fitted(estimator, "coef_")
         values = np.asarray(X, dtype=float)

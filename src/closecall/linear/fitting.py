@@ -78,11 +78,11 @@ class Parts:
     prepared: dict[tuple[int | None, Any], Any] = field(default_factory=dict)
 
     def of(self, fold_of: Sequence[int] | Array) -> Parts:
-        """Return the training rows for other problems; the prepared data are shared."""
+        """Return the training rows for other problems, which share the prepared data."""
         return replace(self, fold_of=np.asarray(fold_of))
 
     def rows(self, training: Training, score: int | None) -> tuple[int, Arranged]:
-        """Return the sign of a score and the training rows of all folds, in canonical order.
+        """Return the sign used for a score, and the training rows of all folds in canonical order.
 
         The labels are those of one class against the rest, with a sign that does not depend on the names of the
         classes; for ``score=None``, they are the codes of all classes.
@@ -105,7 +105,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Models:
-    """Linear models for several problems: coef (problems, scores, features) and other fields (problems, scores)."""
+    """Linear models for several problems; coef has shape (problems, scores, features), the rest (problems, scores)."""
 
     coef: Array
     intercept: Array
@@ -134,7 +134,7 @@ def _whole(training: Training, problems: int) -> Parts:
 
 
 def within(problem: Problem, mass: float, whole: float) -> Problem:
-    """Return the problem for part of the mass: a k above this mass becomes None, and an m that is too large is reduced.
+    """Adapt a problem to part of the mass: a k above this mass becomes None, and an m that is too large is reduced.
 
     Examples
     --------
@@ -150,7 +150,7 @@ def within(problem: Problem, mass: float, whole: float) -> Problem:
 
 
 def exact_intercepts(training: Training, coef: Array, options: Options, *, parts: Parts | None = None) -> Array:
-    """Return the intercepts (problems, scores) that minimise the training error of each score against the rest."""
+    """Return the intercepts (problems, scores) that minimise the training error of each class against the rest."""
     if not options.fit_intercept:
         raise ValueError("exact_intercept=True needs fit_intercept=True")
     if len(training.classes) > 2 and options.multiclass in JOINT:
@@ -228,7 +228,7 @@ def _by_steps(training: Training, problems: Sequence[Problem], options: Options,
 
 
 def _sweep_dtype(options: Options, rows: Arranged) -> Any:
-    """Return the requested type or that of X, or float64 if products of data and weights would overflow float32."""
+    """Return the requested data type or that of X; if data times weights would overflow float32, return float64."""
     largest = float(column_sizes(rows.X).max())
     return (options.dtype or rows.X.dtype) if single_fits(largest, rows.mass, rows.X.shape) else np.float64
 
@@ -303,7 +303,7 @@ def scores_of(X: Any, coef: Array, intercept: Array) -> Array:
 
 
 def codes_of(scores: Array, rounding: Array | float = 0.0) -> Array:
-    """Return the codes predicted by scores (..., scores): the sign of a single score or the position of the largest.
+    """Return the predicted class codes: the sign of a single score, or the position of the largest of several scores.
 
     Differences of at most ``rounding`` (..., 1) count as zero.
     """
@@ -313,9 +313,9 @@ def codes_of(scores: Array, rounding: Array | float = 0.0) -> Array:
 
 
 def rounding_of(X: Any, coef: Array, intercept: Array, scores: Array) -> Array:
-    """Return bounds (samples, 1) on the rounding errors of scores (samples, scores).
+    """Return upper bounds (samples, 1) on the rounding errors of the scores in each row.
 
-    Only rows with nearly equal scores have a positive bound, and a second product is computed only for these rows.
+    Only rows with nearly equal scores have a positive bound; a second matrix product is computed only for them.
 
     Examples
     --------
@@ -344,9 +344,9 @@ def _product(X: Any, coef: Array) -> Array:
 
 
 def close_calls(training: Training, coef: Array, intercept: Array, problem: Problem, multiclass: str) -> Array:
-    """Return the rows of the given X that carry weight in the objective at the solution, in ascending order.
+    """Return the numbers of the rows of X that carry weight in the objective at the solution, in ascending order.
 
-    One-vs-rest has one selection for each class; a row counts if it is a close call for any class.
+    One-vs-rest makes a separate selection for each class; a row counts if it is a close call for any class.
     """
     scores = scores_of(training.X, np.asarray(coef, dtype=float), np.asarray(intercept, dtype=float))
     loss = get_loss(problem.loss)

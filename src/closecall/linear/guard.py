@@ -68,7 +68,7 @@ class Setting:
 
 
 def results(settings: Sequence[Setting], table: Array) -> dict[str, Any]:
-    """Return ``cv_results_`` for settings with scores (settings, folds), which are NaN where a setting did not run."""
+    """Return ``cv_results_`` for settings with scores (settings, folds), which are NaN where a setting was not run."""
     ran = (~np.isnan(table)).sum(axis=1)
     means, spread = np.full((2, len(table)), np.nan)
     means[ran > 0], spread[ran > 0] = np.nanmean(table[ran > 0], axis=1), np.nanstd(table[ran > 0], axis=1)
@@ -86,7 +86,7 @@ def results(settings: Sequence[Setting], table: Array) -> dict[str, Any]:
 
 
 def order(settings: Sequence[Setting], means: Array, masses: Array) -> Array:
-    """Return the positions from the best to the worst mean score; ties go to the larger k, then to the larger alpha.
+    """Return the order of the settings, best mean score first; ties go to the larger k, then to the larger alpha.
 
     Examples
     --------
@@ -116,7 +116,7 @@ class _Judged(LinearClassifier):
 
 
 class Scorer:
-    """A scikit-learn ``scoring`` for models given as arrays; scorers that use probabilities need a calibration."""
+    """A scikit-learn scorer for models given as arrays; scorers that use probabilities need ``calibration``."""
 
     def __init__(self, scoring: Any, calibration: str | None, training: Training) -> None:
         self.training, self.shell = training, _Judged(calibration)
@@ -148,11 +148,11 @@ class Scorer:
         return float(self.scoring(self.shell, X[copies], labels[copies]))
 
     def _copies(self, weight: Array) -> Array:
-        """Return row numbers repeated according to weight; if weights are fractional or large, warn and repeat none."""
+        """Repeat row numbers according to their weights; if weights are fractional or large, warn and repeat none."""
         if (weight == np.rint(weight)).all() and weight.sum() <= 20 * len(weight):
             return np.repeat(np.arange(len(weight)), weight.astype(int))
         warnings.warn(
-            "scoring takes no sample_weight, and rows cannot be repeated, because weights are fractional or large: the "
+            "scoring takes no sample_weight, and rows cannot be repeated because weights are fractional or large: the "
             "weights are used in training but not in the scores",
             UserWarning,
             stacklevel=2,

@@ -1,8 +1,8 @@
 """Joint problems for several classes, solved together in one set of coordinates.
 
-The convex part of a run uses SciPy's L-BFGS, one problem at a time. For ``average``, this part is the whole run. For a
-decay, it is the first third of the run and is shared by all values of k. The remaining part uses majorising steps for
-all problems at once, because Python's overhead would dominate the time of individual steps.
+The convex part of a run uses SciPy's L-BFGS, one problem at a time. For ``average``, this part is the whole run. If k
+decays, this part is the first third of the run and is shared by all values of k. The remaining part uses majorising
+steps for all problems at once, because Python's overhead would dominate if each problem took its steps separately.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from .multiclass import ClassScores, certify_joint, losses_and_pull, threshold_o
 def prepare_joint(
     X: Any, codes: Array, masses: Array, *, fit_intercept: bool, penalize_intercept: bool, dtype: Any
 ) -> Design:
-    """Return the design for joint problems with masses (folds, samples); every fold must contain every class."""
+    """Return the design for joint problems, given masses (folds, samples); every fold must contain every class."""
     classes = int(codes.max()) + 1
     for fold, mass in enumerate(masses):
         missing = np.flatnonzero(np.bincount(codes, mass, minlength=classes) == 0)
         if missing.size:
             raise ValueError(
-                f"fold {fold} has no training rows of class number {missing[0]}; use stratified or fewer folds"
+                f"fold {fold} has no training rows of class number {missing[0]}; stratify the folds or use fewer"
             )
     # With labels of -1, the signed rows of the design are the rows themselves, and its negative margins are the scores.
     return make_design(
@@ -48,9 +48,9 @@ def solve_joint(
     """Solve problems on a design from :func:`prepare_joint`, each with the masses of its fold.
 
     ``kind`` is one of :data:`closecall.linear.multiclass.JOINT`; ``max_iter``, ``extra_iter``, ``settle``, ``tol`` and
-    ``init`` are as in :func:`closecall.solvers.solve`. Return coef (problems, classes, features), intercept
-    (problems, classes), and the steps and gaps (problems,) as in :class:`closecall.solvers.Solutions`; the gaps are NaN
-    without ``certify``.
+    ``init`` are as in :func:`closecall.solvers.solve`. Return coef (problems, classes, features), intercept (problems,
+    classes), and the steps and gaps (problems,) as in :class:`closecall.solvers.Solutions`; the gaps are NaN if
+    ``certify`` is false.
     """
     for problem in problems:
         if problem.loss != {"softmax": "logistic"}.get(kind, problem.loss):
@@ -108,7 +108,7 @@ def _starts(design: Design, codes: Array, fold_of: Array, init: Any) -> Array:
 
 
 class JointProblems:
-    """Problems with the same loss and aggregate in the design's coordinates, ordered by fold (problems,).
+    """Problems with the same loss and aggregate, in the coordinates of the design and ordered by fold.
 
     ``codes`` have shape (samples,), and ``kind`` is one of :data:`closecall.linear.multiclass.JOINT`.
     """
@@ -124,14 +124,14 @@ class JointProblems:
         self.shrink = np.array([problem.alpha for problem in problems])[:, None, None] * design.penalized
 
     def value_and_gradient(self, row: int, C: Array) -> tuple[float, Array]:
-        """Return the objective and gradient of one problem at C (classes, coordinates) if all examples are selected."""
+        """Return the objective and gradient of one problem at C (classes, coordinates) with all examples selected."""
         losses, pull = losses_and_pull(self.kind, self.loss, self.design.negative_margins(C)[None], self.codes)
         mass, shrink = self.design.masses[self.fold_of[row]], self.shrink[row] * C
         gradient = self.design.gradient(pull[0] * mass.astype(pull.dtype)) + shrink
         return float(mass @ losses[0] + 0.5 * (shrink * C).sum()), gradient
 
     def descend_convex(self, C: Array, budget: int, enough: float) -> tuple[Array, Array]:
-        """Return the minima over all examples and the steps taken (at most ``budget``); ``enough`` is the tolerance."""
+        """Minimise the losses of all examples in at most ``budget`` steps; return the minimisers and the steps."""
         roots: dict[Any, tuple[Array, int]] = {}
         keys = [(self.fold_of[row], self.problems[row].alpha, C[row].tobytes()) for row in range(len(C))]
         for row, key in enumerate(keys):
@@ -169,7 +169,7 @@ class JointProblems:
         return found
 
     def _weigh(self, pull: Array, losses: Array, k: Array, rows: Array) -> None:
-        """Multiply the derivatives of losses by the weights of these losses, one fold at a time."""
+        """Multiply the derivative of each loss by the weight of that loss, one fold at a time."""
         folds = self.fold_of[rows]
         for begin, end in pairwise([0, *(np.flatnonzero(np.diff(folds)) + 1).tolist(), len(rows)]):
             mine, mass = slice(begin, end), self.masses[folds[begin]]
@@ -177,7 +177,7 @@ class JointProblems:
             pull[mine] *= chosen[:, None]
 
     def descend(self, C: Array, first: int, steps: int, tol: float, extra: int = 0) -> tuple[Array, Array]:
-        """Return the coordinates and steps of every problem from step ``first`` on; converged problems are dropped."""
+        """Run each problem from step ``first`` until it converges; return the coordinates and the numbers of steps."""
         final, used = C.copy(), np.full(len(C), steps + extra)
         schedules = [p.resolve(total, steps)[2] for p, total in zip(self.problems, self.totals, strict=True)]
         judged_from = first_final_step(steps) if self.aggregate.decays else 1

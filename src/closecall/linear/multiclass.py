@@ -2,18 +2,17 @@
 
 *Top two*: the margin of an example is ``m = z_y - max of the other scores``, its loss is ``l(m)``, and the threshold is
 ``T = l(0)``. As with two classes, an example is misclassified if and only if ``m <= 0``. The proof of the paper's Lemma
-k needs only this property, so a minimiser of the close-k loss makes at most k - 1 more training errors than the
-optimum. Because l is decreasing, ``l(m)`` is the largest of the losses ``l(z_y - z_j)``: it is convex in the scores if
-l is convex.
+k needs only this property, so a minimiser of the close-k loss makes at most k - 1 more training errors than necessary.
+Because l is decreasing, ``l(m)`` is the largest loss ``l(z_y - z_j)`` and is convex in the scores if l is convex.
 
 *Softmax*: no value of the cross-entropy separates correctly classified from misclassified examples. A misclassified
 example has a loss of at least log 2, but a correctly classified one may have any loss below log(classes); the threshold
 is log 2, and Lemma k does not hold.
 
-*Certificates*: the maximum in the top-two margin has kinks. It is smoothed over the same width as the kinks of the
-loss: the weights of the other classes come from a softmax whose temperature is so low that no loss changes by more than
-half the width. Any such weights give a bound, because the loss is decreasing and the margin to a mean of the other
-scores is at least the margin to the largest of them.
+*Certificates*: the maximum in the top-two margin has kinks. This maximum is smoothed over the same width as the kinks
+of the loss: the weights of the other classes come from a softmax whose temperature is so low that no loss changes by
+more than half the width. Any such weights give a bound, because the loss is decreasing and the margin to a mean of the
+other scores is at least the margin to the largest of them.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def top_two_margins(scores: Array, codes: Array) -> Array:
 
 
 def individual_losses(kind: str, loss: Loss, scores: Array, codes: Array) -> Array:
-    """Return the losses (samples,) of scores (samples, classes).
+    """Return the losses (samples,) for scores (samples, classes).
 
     Examples
     --------
@@ -70,7 +69,7 @@ def individual_losses(kind: str, loss: Loss, scores: Array, codes: Array) -> Arr
 
 
 def losses_and_pull(kind: str, loss: Loss, scores: Array, codes: Array) -> tuple[Array, Array]:
-    """Return the losses (problems, samples) of scores (problems, classes, samples), and their derivatives.
+    """Return the losses (problems, samples) for scores (problems, classes, samples), and their derivatives.
 
     The scores may be overwritten.
 
@@ -105,7 +104,7 @@ def losses_and_pull(kind: str, loss: Loss, scores: Array, codes: Array) -> tuple
 
 @dataclass(frozen=True)
 class ClassView(View):
-    """A view that adds scores, the weights of the other classes (samples, classes) and the softmax temperature."""
+    """A view that includes scores, weights of the other classes (samples, classes) and the softmax temperature."""
 
     scores: Array
     shares: Array
@@ -113,7 +112,7 @@ class ClassView(View):
 
 
 class ClassScores(LossRows):
-    """The losses that result from the scores for all classes; coordinates (classes, rank) are flattened.
+    """The losses computed from the scores of all classes; coordinates (classes, rank) are flattened.
 
     ``design`` is the result of :func:`closecall.linear.joint.prepare_joint`, ``codes`` and ``mass`` have shape
     (samples,), and ``kind`` is one of :data:`JOINT`.
@@ -159,7 +158,7 @@ class ClassScores(LossRows):
         return np.asarray(((weights[:, None] * self._by_class(view)).T @ self.rows).ravel())
 
     def bend(self, view: ClassView, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
-        """Return the sizes used for damping, and the curvature.
+        """Return the damping scale of each coordinate, and the matrix of curvatures.
 
         The losses are weighted by ``held`` and the squared slopes by ``turned``.
         """
@@ -183,12 +182,12 @@ class ClassScores(LossRows):
         return individual_losses(self.kind, self.loss, self._scores(c), self.codes)
 
     def tangents(self, view: ClassView, weights: Array, penalty: Array) -> float:
-        """Return a lower bound on the objective with fixed weights (see :mod:`closecall.solvers.certificate`).
+        """Return a lower bound on the objective for fixed weights (see :mod:`closecall.solvers.certificate`).
 
         Free intercepts require that, for every class, the derivatives with respect to its scores sum to zero. The sums
         of these derivatives over the examples of each class form a matrix that is positive off the diagonal and
-        negative on it. Its columns sum to zero, as in the generator of a Markov chain. Multiplying each class by its
-        stationary probability, scaled to at most 1, makes the sums zero.
+        negative on it. The columns of this matrix sum to zero, as in the generator of a Markov chain. Multiplying each
+        class by its stationary probability, scaled to at most 1, makes the sums zero.
         """
         slopes = self._by_class(view)
         across = weights[:, None] * slopes
@@ -211,7 +210,7 @@ class ClassScores(LossRows):
 
 
 def stationary(generator: Array) -> Array:
-    """Return factors in [0, 1] (classes,) with ``generator @ factors = 0``, for a matrix whose columns sum to zero.
+    """Return factors in [0, 1] such that ``generator @ factors = 0``; the columns of ``generator`` sum to zero.
 
     Examples
     --------
@@ -223,7 +222,7 @@ def stationary(generator: Array) -> Array:
 
 
 def certify_joint(rows: ClassScores, C: Array, *, steps: int, tol: float) -> tuple[Array, float]:
-    """Return coordinates (classes, rank) near C that have a certificate (or C if there are none) and the gap."""
+    """Return coordinates (classes, rank) near C that have a certificate, or C if there are none, and their gap."""
     c, problem, total = C.ravel(), rows.problem, float(rows.mass.sum())
     gap = weigh(rows, problem, rows.penalty, c)[1]
     small = len(c) <= 2000 and not sparse.issparse(rows.rows)  # Newton's steps need a dense matrix of this size

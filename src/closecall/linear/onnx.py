@@ -60,7 +60,7 @@ def precision_of(operator: Any) -> Any:
 
 
 def squashed(z: Any, bound: float, dtype: Any, how: dict[str, Any], **names: Any) -> Any:
-    """Return the graph of :func:`closecall.preprocessing.squash`."""
+    """Return the ONNX graph of :func:`closecall.preprocessing.squash`."""
     op = Operators(**how)
     if np.isinf(bound):
         return op.Identity(z, **names)
@@ -74,7 +74,7 @@ def squashed(z: Any, bound: float, dtype: Any, how: dict[str, Any], **names: Any
 
 
 def _shapes(operator: Any) -> None:
-    """Declare the outputs: labels of the classes' type, and scores or probabilities in the input's precision."""
+    """Declare the outputs: labels of the same type as the classes; scores or probabilities in the input's precision."""
     from skl2onnx.common.data_types import Int64TensorType, StringTensorType
 
     model = operator.raw_operator
@@ -104,7 +104,7 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
 
 
 def _probabilities(op: Operators, scores: Any, calibrators: list[Array] | None, dtype: Any, names: Any) -> Any:
-    """Return the graph of :func:`closecall.linear.calibration.probabilities`."""
+    """Return the ONNX graph of :func:`closecall.linear.calibration.probabilities`."""
     if calibrators is None:
         return op.Softmax(scores, axis=1, output_names=names)
     columns = []

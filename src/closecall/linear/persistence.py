@@ -1,4 +1,4 @@
-"""Save and load a model as one npz file with plain arrays, a JSON header and a checksum, but no code.
+"""Save and load a model as one npz file that contains plain arrays, a JSON header and a checksum, but no code.
 
 ``save`` writes every fitted attribute and every parameter that is plain data. Before ``load`` builds anything, it
 verifies the format, the version, the name of the class against a fixed list, and a SHA-256 hash of all contents;
@@ -125,7 +125,7 @@ def _build(kind: Any, header: dict[str, Any], decode: Callable[[Any], Any]) -> A
 
 
 def _check_fitted(model: Any) -> None:
-    """Check that the parts of a loaded model are consistent, so that they cannot make predictions fail."""
+    """Check that the parts of a loaded model are consistent, so that its predictions cannot fail."""
     coef, intercept, classes = (_array(getattr(model, name)) for name in ("coef_", "intercept_", "classes_"))
     floats = np.dtype(np.float64), np.dtype(np.float32)
     rows, features = 1 if len(classes) == 2 else len(classes), coef.shape[1]

@@ -1,19 +1,19 @@
-"""The race, which determines which settings are solved on which folds and whether the guard accepts the winners.
+"""The race determines which settings are fitted on which folds and whether the guard accepts the winner.
 
-Among hundreds of settings, the best one always looks better than it is. Therefore no row is used both to choose a
-setting and to evaluate it: each part of the rows is used to evaluate the settings chosen on the other parts. This
-applies to the baseline as well as to the challengers, which form one family (:mod:`closecall.panel`). Outliers
-are used for neither purpose, because logistic regression may classify them correctly at the expense of all other rows.
-If there are outliers, the challengers, which then include `average`, are also trained without them. Which rows are
-outliers depends only on X, but if a class would lose more than half of its rows in a fold, no row counts as one.
+Among hundreds of settings, the best one always looks better than it is. Therefore no row is used both to choose and to
+evaluate a setting: each part of the rows is used to evaluate the settings chosen on the other parts. This applies to
+the baseline and to the challengers, which form one family (:mod:`closecall.panel`). Outliers are not used to choose or
+evaluate settings, because logistic regression may classify them correctly at the expense of all other rows. If there
+are outliers, the challengers, which then include `average`, are also trained without them. Which rows are outliers
+depends only on X, but if a class would lose more than half of its rows in a fold, no row counts as an outlier.
 
-`average` runs on every fold. All other settings first take part in a preliminary round, the *heat*. It uses every
-second alpha, every k, one start, the smallest number of folds with five hundred test rows in total, and at most a few
-thousand training rows. The best settings of each kind then run, from all starts, on enough folds for ten thousand test
-rows; unless the table is large, this requires all folds. On the PMLB data sets, the race needs far fewer fits than
-the full grid and chooses settings that are as good.
+The `average` is fitted on every fold. All other settings first compete in a preliminary round, the *heat*. The heat
+uses every second alpha, every k, one start, the smallest number of folds with five hundred test rows in total, and at
+most a few thousand training rows. The best settings of each kind are then fitted, from all starts, on enough folds to
+provide ten thousand test rows; unless the table is large, this requires all folds. On the PMLB data sets, the race
+needs far fewer fits than the full grid and chooses equally good settings.
 
-No model starts from parameters that were fitted to its test rows: every start is either cold or the solution of a
+No model starts from parameters that were fitted to its test rows: every fit starts either cold or at the solution of a
 convex problem on the same fold.
 """
 
@@ -50,7 +50,7 @@ Pair = tuple[int, int]
 class Race:
     """The models and scores of all settings on the folds, and the choice among these settings.
 
-    The first of the ``splits`` contains the folds used to choose a setting; those of the others only confirm it.
+    The first of the ``splits`` contains the folds used to choose a setting; the other splits only confirm it.
     ``scoring`` is None for accuracy. If it needs probabilities, ``calibration`` is the method that fits them.
     """
 
@@ -148,9 +148,9 @@ class Race:
                     apart(len(rows)), self.calibration)  # fmt: skip
 
     def solve(self, pairs: Sequence[Pair], rough: bool = False) -> None:
-        """Solve and score (setting, fold) pairs in one batch; pairs that are already solved are skipped.
+        """Fit and score (setting, fold) pairs in one batch; pairs that have already been fitted are skipped.
 
-        If ``rough`` is true, the pairs are solved from one start, as in a heat; pairs needed later are solved again
+        If ``rough`` is true, the pairs are fitted from one start, as in a heat; pairs needed later are fitted again
         from all starts.
         """
         rough = rough and self.options.n_starts is None
@@ -171,7 +171,7 @@ class Race:
         self._score(fitted + moved)
 
     def _fit(self, pairs: list[Pair], form: str, rough: bool) -> None:
-        """Solve pairs of the same form; multinomial logistic regression is warm-started from the next larger alpha."""
+        """Fit pairs of the same form; multinomial logistic regression is warm-started from the next larger alpha."""
         alphas = sorted({self.settings[place].alpha for place, _ in pairs}, reverse=True)
         if all(self.settings[place].kind == MULTINOMIAL for place, _ in pairs) and len(alphas) > 1:
             for alpha in alphas:
@@ -202,7 +202,7 @@ class Race:
         return self.settings.index(wanted)
 
     def _starts(self, pairs: Sequence[Pair]) -> str | tuple[Array, ...]:
-        """Return starts for pairs: the `average` for the same alpha and fold if it is known, otherwise cold starts.
+        """Return starting points for pairs: the `average` for the same alpha and fold if known, otherwise cold starts.
 
         Only runs that begin with a convex problem may start at the `average`: they reach the same solution as from a
         cold start, but sooner. The solution of other runs depends on the start, which is not available for the refit.
@@ -248,7 +248,7 @@ class Race:
             self.right |= zip(mine, right, strict=True)
 
     def _calibrators(self, pair: Pair) -> list[Array]:
-        """Return calibrators fitted to the scores of other folds' test rows or, if there are none, of training rows."""
+        """Return calibrators fitted to the test scores of other folds or, if there are none, to training scores."""
         place, fold = pair
         begin, end = (0, self.folds) if fold < self.folds else (self.folds, len(self.tests))
         others = [other for other in range(begin, end) if other != fold and (place, other) in self.models]
@@ -260,14 +260,14 @@ class Race:
         return fit_calibrators(str(self.calibration), scores, self.training.codes[rows], self.training.weight[rows])
 
     def scores(self, central: bool = False) -> Array:
-        """Return scores (settings, folds) on the first folds, for all or only central rows; NaN if not computed."""
+        """Return scores (settings, folds) on the first folds, with or without outliers; NaN if not computed."""
         table, found = np.full((len(self.settings), len(self.tests)), np.nan), self.marks if central else self.points
         places, folds = np.array(list(found), dtype=int).reshape(-1, 2).T
         table[places, folds] = list(found.values())
         return table[:, : self.folds]
 
     def _ranked(self, places: Array, central: bool = True) -> Array:
-        """Return the positions of the settings that ran on the most folds, from best to worst."""
+        """Return the positions of the settings that were fitted on the most folds, from best to worst."""
         table = self.scores(central)[places]
         ran = (~np.isnan(table)).sum(axis=1)
         kept = places[ran == ran.max()]
@@ -289,9 +289,9 @@ class Race:
         return best if self.comparisons[-1].taken else base
 
     def _heats(self, group: Array) -> tuple[Array, int]:
-        """Return the group's settings that have run, and the number of first folds on which all of them ran.
+        """Return the settings of a group that were fitted, and the number of initial folds on which all of them were.
 
-        Settings dropped after the heat count as well, because these folds determined which ones continued.
+        Settings dropped after the heat count as well, because these folds determined which settings continued.
         Settings with equal scores are returned in order of preference.
         """
         ran = group[~np.isnan(self.scores()[group, 0])]
@@ -308,10 +308,10 @@ class Race:
         return total / np.where(times > 0, times, np.nan)
 
     def _gain_of_rows(self, groups: list[Array]) -> tuple[Gain, Callable[[bool], Gain]]:
-        """Return the mean gain of the challengers' blend over the baseline, and a function for balanced accuracies.
+        """Return the mean gain of the blended challengers over the baseline, and a function for balanced accuracy.
 
-        The gain of a row is its mean gain over the tests. The function returns the gain in balanced accuracy over the
-        baseline if its argument is true, and over guessing otherwise.
+        The gain of a row is the mean over all tests of that row. The function returns the gain in balanced accuracy
+        over the baseline if its argument is true, and over guessing otherwise.
         """
         panel, parts = self.panel, self.panel.part
         averages, folds = self._heats(groups[0])
@@ -370,7 +370,7 @@ class Race:
 
 
 def hits(X: Array, codes: Array, coef: Array, intercept: Array) -> Array:
-    """Return whether models with coef (settings, scores, features) predict each code correctly (settings, samples)."""
+    """Return a mask (settings, samples) of correct predictions by models with coef (settings, scores, features)."""
     right = np.empty((len(coef), len(codes)), dtype=bool)
     size = max(1, (1 << 22) // max(1, len(codes) * coef.shape[1]))
     for begin in range(0, len(coef), size):
@@ -380,6 +380,6 @@ def hits(X: Array, codes: Array, coef: Array, intercept: Array) -> Array:
 
 
 def _scaled(setting: Setting, share: float, total: float) -> Setting:
-    """Return the setting for a fraction of the rows: alpha is scaled like the losses, and counts become fractions."""
+    """Adapt a setting to a fraction of the rows: alpha is scaled like the losses, and counts become fractions."""
     k, m = (min(1.0, int(c) / total) if isinstance(c, Integral) else c for c in (setting.k, setting.m))
     return replace(setting, alpha=setting.alpha * share, k=k, m=m)

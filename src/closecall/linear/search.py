@@ -32,7 +32,7 @@ EXTRA = 9
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _Search(_InMemory):
-    """The base class of the searches."""
+    """The base class of the classifiers that search for a setting."""
 
     loss: str | Sequence[str] = "logistic"
     alphas: Any = ALPHAS
@@ -52,7 +52,7 @@ class _Search(_InMemory):
         training and in scoring, but ``class_weight`` is used only in training.
 
         ``groups``, of shape (samples,) or (samples, 2), are the groups for a ``cv`` that splits by groups; any other
-        ``cv`` raises an error. The guard's standard errors are computed over groups. Two columns define crossed groups:
+        ``cv`` raises an error. The standard errors are computed over groups. Two columns define crossed groups:
         ``cv`` splits the first column, and each split is divided further, so that its test rows belong to new groups of
         both kinds.
         """
@@ -138,7 +138,7 @@ class _Search(_InMemory):
 
     @property
     def _counted(self) -> bool:
-        """Whether the search draws the folds itself, so that it can draw more folds of the same kind."""
+        """Whether the search creates its own folds and can therefore create more of the same kind."""
         return self.cv is None or isinstance(self.cv, int | np.integer)
 
     def _splits(self, training: Training, X: Any, y: Any, groups: Any) -> list[Any]:
@@ -200,11 +200,11 @@ class AggregateLossClassifierCV(_Search):
 
     The search always includes logistic regression, with and without the exact intercept, and replaces it only if the
     gain is significant. This rule is called the guard. The baseline is scikit-learn's own model (multinomial for more
-    than two classes), whatever the values of ``loss`` and ``multiclass``. With a guard, outliers are
-    not used to train, choose or evaluate challengers, because they favour a model whose boundary they have tilted
-    towards themselves. Logistic regression without the outliers is then also a challenger. A row is an outlier if its
-    distance from the mean (in standardised columns) is more than 1.5 interquartile ranges above the upper quartile.
-    Outliers are used for the baseline and for ``cv_results_``.
+    than two classes), whatever the values of ``loss`` and ``multiclass``. With a guard, outliers are not used to train,
+    choose or evaluate challengers, because they favour a model whose boundary they have tilted towards themselves.
+    Logistic regression without the outliers is then an additional challenger. A row is an outlier if its distance from
+    the mean (in standardised columns) is more than 1.5 interquartile ranges above the upper quartile of all distances.
+    Outliers are still used for the baseline and for ``cv_results_``.
 
     Parameters
     ----------
@@ -222,23 +222,23 @@ class AggregateLossClassifierCV(_Search):
     ms : sequence of int or float
         How many of the largest losses to leave out; used only by `trimmed` and `ranked_range`.
     cv : int, splitter, iterable of (train, test) or None
-        None means five stratified folds, or fewer if a class has fewer members; equal rows stay in the same fold. With
-        None or a number, small tables are also tested on fresh folds. If every fold is trained only on earlier rows,
-        the standard errors are computed over blocks of time.
+        None means five stratified folds, or fewer if a class has fewer members; equal rows stay in the same fold. If
+        ``cv`` is None or a number, small tables are also evaluated on fresh folds. If every fold is trained only on
+        earlier rows, the standard errors are computed over blocks of time.
     scoring : str, callable or None
         None means accuracy. Scores other than accuracy are compared fold by fold instead of row by row; scores based on
         probabilities need a ``calibration``.
     guard : float or None
         The number of standard errors that the gain over the baseline must exceed. A smaller gain is enough if it is
         positive and the gain in balanced accuracy exceeds this number of standard errors. The balanced accuracy must
-        also exceed that of guessing by two standard errors (see :mod:`closecall.paired`). None means 1, or 2 for a
-        ``scoring`` other than accuracy, for which only the first condition applies. With 0, the setting with the best
+        also exceed that of guessing by two standard errors (see :mod:`closecall.paired`). None means 1 for accuracy,
+        and 2 for any other ``scoring``, to which only the first condition applies. With 0, the setting with the best
         mean score in the whole grid is chosen, as in the paper.
     refit : bool
         Whether to fit the chosen setting on all rows. If False, only the results of the search are available.
     class_weight : dict, "balanced" or None
-        Class weights, which multiply the sample weights in training but not in scoring. ``"balanced"`` is computed
-        once, on all rows, because the classes have the same shares in stratified folds.
+        Class weights, which multiply the sample weights in training but not in scoring. ``"balanced"`` weights are
+        computed once, on all rows, because stratified folds have the same class proportions.
     max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, multiclass, calibration, random_state
         The same as in :class:`AggregateLossClassifier`.
     n_jobs : int or None

@@ -51,7 +51,7 @@ class Splits:
 
 
 def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, seed: int = 0) -> Splits:
-    """Split the training rows by ``cv``, which refers to the rows of X and y as given to ``fit``.
+    """Split the training rows by ``cv``, whose row numbers refer to X and y as passed to ``fit``.
 
     A number, or None for the default, means stratified folds, which ``seed`` shuffles unless it is 0. A splitter
     receives the groups; if they have two columns, it receives the first column, and :func:`strangers` separates the
@@ -62,7 +62,7 @@ def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, see
         return _stratified(None if cv is None else int(cv), training, seed)
     pairs = list(check_cv(cv, y, classifier=True).split(X, y, first_of(groups)))
     if not pairs:
-        raise ValueError("cv yields no split; give at least one (train, test) pair")
+        raise ValueError("cv yields no splits; give at least one (train, test) pair")
     if groups is not None:
         pairs = strangers(pairs, y, groups)
     member = np.zeros((2 * len(pairs), len(y)), dtype=bool)
@@ -83,7 +83,7 @@ def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, see
         if not trained.all():
             lost = training.classes.tolist()[trained.argmin()]
             raise ValueError(
-                f"split {fold} of cv has no training rows of class {lost!r}; use stratified or fewer splits"
+                f"split {fold} of cv has no training rows of class {lost!r}; stratify the splits or use fewer"
             )
     return splits
 
@@ -96,10 +96,10 @@ def first_of(groups: Any) -> Any:
 def strangers(pairs: list[Pair], y: Any, groups: Any, seed: int = 0) -> list[Pair]:
     """Return splits whose test rows share no group with the training rows.
 
-    A model for new users, items or panel members must not be preferred because it is accurate for existing ones. If the
-    same groups in a column occur on both sides of a split, they are divided into :data:`CROSSED` parts, stratified by
-    class. The split is then replaced by several, each of which tests a model on the rows of one part after training it
-    on the others.
+    A model for new users, items or panel members must not be preferred just because it is accurate for existing ones.
+    If some groups in a column occur on both sides of a split, they are divided into :data:`CROSSED` parts, stratified
+    by class. The split is then replaced by several, each of which tests a model on the rows of one part after training
+    it on the others.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def _check_groups(cv: Any, groups: Any) -> None:
 
 
 def _stratified(cv: int | None, training: Training, seed: int) -> Splits:
-    """Return scikit-learn's stratified folds: in row order for seed 0, shuffled by position for other seeds."""
+    """Return scikit-learn's stratified folds: in row order for seed 0, shuffled for any other seed."""
     counts = np.bincount(training.codes)
     rare, least = training.classes.tolist()[counts.argmin()], int(counts.min())  # 'x', not np.str_('x')
     if least < 2:
@@ -162,7 +162,7 @@ def _stratified(cv: int | None, training: Training, seed: int) -> Splits:
 
 
 def stratified_folds(labels: Array, equal: Array, X: Any, folds: int, seed: int | None) -> Array:
-    """Return the fold (samples,) of each row; scikit-learn stratifies the folds, and equal rows share a fold.
+    """Return the fold number (samples,) of each row; the folds are stratified, and equal rows share a fold.
 
     A test on a row proves nothing if the model was trained on a copy of that row. If rows are repeated so often that
     folds of distinct rows would be unbalanced, whole groups of copies are assigned to folds by size. Equal rows
@@ -233,7 +233,7 @@ def by_chance(member: Array, X: Any) -> Array:
 def outlying(X: Any, weight: Array) -> Array:
     """Return a mask (samples,) of the rows that are too far from the mean, measured in standardised columns.
 
-    Their distances are more than :data:`FENCE` interquartile ranges above the upper quartile, as in a box plot.
+    The distances of these rows are more than :data:`FENCE` interquartile ranges above the upper quartile.
 
     Examples
     --------
@@ -265,8 +265,8 @@ def outlying(X: Any, weight: Array) -> Array:
 def heat_rows(training: Training, split: Splits, limit: int = HEAT_ROWS) -> tuple[Array, float]:
     """Return the rows of the first fold to use in the heat, and the fraction of its training rows that they include.
 
-    These rows are the test rows and at most about ``limit`` training rows, which are stratified by class and drawn by
-    position.
+    These rows are the test rows and at most about ``limit`` training rows, which are drawn at random and stratified by
+    class.
     """
     trains, tests = split.train[0][split.group], split.test[0][split.group]
     share = min(1.0, limit / max(1, int(trains.sum())))
@@ -281,5 +281,5 @@ def heat_rows(training: Training, split: Splits, limit: int = HEAT_ROWS) -> tupl
 
 
 def heat_folds(split: Splits) -> int:
-    """Return the number of folds needed for enough test rows in the heat."""
+    """Return the number of folds that provide enough test rows for the heat."""
     return min(len(split), -(-HEAT_TESTS // max(1, int(split.test[0][split.group].sum()))))

@@ -1,9 +1,9 @@
-"""The training set in a canonical order, so that the same data give exactly the same model.
+"""The training set in a canonical order, so that the same data always give exactly the same model.
 
 The order of summation changes the last digits of a sum, and a selection of examples can turn such a difference into a
-different model. Rows are therefore sorted by a hash of their values, and equal rows are merged into one with the summed
-mass. Which class is positive depends on the data, not on the names of the classes. The result therefore does not depend
-on the order of the rows, on the use of weights instead of copies, or on the coding of the labels.
+different model. Rows are therefore sorted by a hash of their values, and equal rows are merged into one row with their
+total mass. Which class is positive depends on the data, not on the names of the classes. The result therefore does not
+depend on the order of the rows, on the use of weights instead of copies, or on the coding of the labels.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def column_sizes(X: Any) -> Array:
 
 
 def class_factors(class_weight: Any, classes: Array, codes: Array, mass: Array) -> Array:
-    """Return the factor of each class (classes,): 1, the one given in a dict, or the ``balanced`` factor based on mass.
+    """Return the factor of each class (classes,): 1, its value in a dict, or the ``balanced`` factor based on mass.
 
     Examples
     --------
@@ -172,11 +172,11 @@ class Arranged:
 
 
 def arrange(training: Training, labels: Array, group: Array | None = None) -> Arranged:
-    """Sort the rows and merge those with equal (x, label, group) into one with the summed mass.
+    """Sort the rows and merge those with equal (x, label, group) into one row with their total mass.
 
-    If all masses are then whole numbers and few of them exceed 1, rows are repeated instead, which is faster. This does
-    not apply to tables of 80,000 rows or more: the solver draws a sample of their rows, which must not depend on the
-    order of the rows.
+    If all masses are then whole numbers and few of them exceed 1, rows are repeated instead, which is faster. Tables of
+    80,000 rows or more are exempt, because the solver draws a sample of their rows, which must not depend on the order
+    of the rows.
 
     Examples
     --------
@@ -212,7 +212,7 @@ def _taken(X: Any, rows: Array) -> Any:
 
 
 def orientation(training: Training, positive: Array) -> int:
-    """Return +1 if the rows ``positive`` (samples,) have the larger mass, otherwise -1; hashes break ties."""
+    """Return +1 if the rows ``positive`` (samples,) have the larger total mass, otherwise -1; hashes break ties."""
     mass = training.mass
     sides = [math.fsum(mass[positive]), math.fsum(mass[~positive])]
     if sides[0] == sides[1]:

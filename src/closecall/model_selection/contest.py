@@ -16,7 +16,7 @@ Todo = list[tuple[int, int]]
 
 @dataclass
 class Folding:
-    """Pairs of training and test rows, with the score and the correctly classified rows for each (member, fold)."""
+    """Pairs of training and test rows, with the score and the correctly classified rows of each member on each fold."""
 
     pairs: list[Pair]
     seen: dict[tuple[int, int], tuple[float, Array]]
@@ -27,7 +27,7 @@ class Folding:
 
 
 class RowContest:
-    """A contest that evaluates, on each part of the rows, a weighted mean of the best challengers on the other parts.
+    """A contest that evaluates, on each part of the rows, a blend of the challengers selected on the other parts.
 
     The first division is used to select challengers, and all divisions are used to evaluate them; weights have
     shape (samples,).
@@ -66,7 +66,7 @@ class RowContest:
         return self.panel.informed(mean, outcomes, codes, spread, reference)
 
     def _blended(self, baseline: float) -> tuple[Array, Array]:
-        """Return the blend's accuracy per row, minus ``baseline`` times the baseline's, and its spread over tests."""
+        """Return, for each row, the blend's accuracy minus ``baseline`` times the baseline's, and the spread."""
         panel, (total, squares, times) = self.panel, np.zeros((3, len(self.panel.part)))
         for division in self.divisions:
             for fold, (_, test) in enumerate(division.pairs):
@@ -83,8 +83,7 @@ class RowContest:
 
 
 class FoldContest:
-    """A contest that evaluates, on each fold, the challenger that is best on the folds that share no test rows
-    or groups with it.
+    """A contest that evaluates, on each fold, the challenger selected on folds with different test rows and groups.
 
     A single challenger is evaluated on the folds of all divisions.
     """

@@ -1,4 +1,4 @@
-"""The handling of folds, sample weights and fits, which both meta-estimators share."""
+"""Code for folds, sample weights and fits that both meta-estimators share."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
     passed = None if ignores_groups(splitter) else first_of(groups)  # a splitter that ignores groups would warn
     pairs = [(np.asarray(train), np.asarray(test)) for train, test in splitter.split(X, y, passed)]
     if not pairs:
-        raise ValueError("cv yields no split; give at least one (train, test) pair")
+        raise ValueError("cv yields no splits; give at least one (train, test) pair")
     if groups is not None:
         pairs = strangers(pairs, y, groups, int(fresh))
     for number, (train, _) in enumerate(pairs):
         if len(np.unique(y[train])) < len(np.unique(y)):
-            raise ValueError(f"split {number} of cv has no training rows of one class; use stratified or fewer splits")
+            raise ValueError(f"split {number} of cv has no training rows of one class; stratify, or use fewer splits")
     return pairs
 
 
@@ -147,7 +147,7 @@ def answers(name: str) -> Any:
 
 
 class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """Base class of both meta-estimators, which routes metadata and delegates prediction to a fitted classifier.
+    """Base class of both meta-estimators; it routes metadata and delegates prediction to a fitted classifier.
 
     ``_fitted`` names the attribute that holds this classifier, and ``_unfitted`` names the parameter that replaces it
     before fitting.
@@ -239,7 +239,7 @@ def _splits_by(member: Any, name: str) -> bool:
 
 
 def fit_rows(estimator: Any, X: Any, y: Array, rows: Array, params: dict[str, Any]) -> Any:
-    """Return a clone fitted on the given rows; parameters with one value per sample are restricted to them."""
+    """Return a clone fitted on the given rows; parameters with one value per sample are restricted to these rows."""
     params = {
         name: _safe_indexing(value, rows) if hasattr(value, "__len__") and len(value) == len(y) else value
         for name, value in params.items()

@@ -31,7 +31,7 @@ class GuardedClassifierCV(Referee):
     to chance, the gain would exceed this value as rarely as a standard normal variable exceeds ``guard``. Standard
     errors are computed over groups if ``groups`` are given, over blocks of time if every fold of ``cv`` is trained only
     on earlier rows, and otherwise over distinct rows; see :mod:`closecall.panel`. Searches such as ``GridSearchCV`` can
-    be challengers; they are tuned inside the training folds.
+    be challengers; they are tuned within the training folds.
 
     Parameters
     ----------
@@ -39,19 +39,19 @@ class GuardedClassifierCV(Referee):
         The classifier that is kept unless a challenger is significantly better.
     challengers : sequence of (name, classifier), mapping of names to classifiers, or one classifier
     cv : int, splitter, iterable of (train, test) or None
-        None means five stratified folds, or fewer if a class has fewer members. With None or a number, the rows of a
-        group stay together (without ``groups``, identical rows do), and a second set of folds is used. A splitter or a
-        list of pairs is used as given.
+        None means five stratified folds, or fewer if a class has fewer members. If ``cv`` is None or a number, the rows
+        of a group stay together (without ``groups``, identical rows do), and a second set of folds is used. A splitter
+        or a list of pairs is used as given.
     scoring : str, callable or None
         None means accuracy, compared row by row. Any other score is compared fold by fold, with Nadeau and Bengio's
-        correction for overlapping training sets. The challenger evaluated on a fold is then the one that is best on
-        folds that contain no rows of that fold, and a second set of folds is used only for a single challenger.
+        correction for overlapping training sets. Each fold is then used to evaluate the challenger that is best on
+        folds with different rows, and a second set of folds is used only for a single challenger.
     guard : float or None
         The number of standard errors that the gain over the baseline must exceed. A smaller gain is enough if it is
         positive and the gain in balanced accuracy exceeds this number of standard errors. The balanced accuracy must
-        also exceed that of guessing by two standard errors. None means 1, or 2 for a ``scoring`` other than accuracy,
-        for which only the first condition applies. If the gain depends on few groups, blocks or rows, the number is
-        increased according to Student's t distribution. With 0, the classifier with the best mean score is chosen.
+        also exceed that of guessing by two standard errors. None means 1 for accuracy, and 2 for any other ``scoring``,
+        to which only the first condition applies. If the gain depends on only a few groups, blocks or rows, the number
+        is increased according to Student's t distribution. With 0, the classifier with the best mean score is chosen.
     refit : bool
         Whether to fit the chosen classifier on all rows. If False, only the report is available.
     n_jobs : int or None
@@ -60,7 +60,7 @@ class GuardedClassifierCV(Referee):
     Attributes
     ----------
     guard_report_ : dict
-        The figures for the comparison, and the ``reason`` for the choice in words.
+        The figures for the comparison, and a ``reason`` for the choice in words.
     best_name_ : str
         The name of the chosen classifier, which is ``"baseline"`` or the name of a challenger.
     best_estimator_ : classifier
@@ -108,10 +108,10 @@ class GuardedClassifierCV(Referee):
         groups : array (samples,) or (samples, 2), optional
             The rows of a group stay on one side of every split, whatever the ``cv``, and the standard error is computed
             over groups. Groups are also passed to searches that split by groups. Two columns define crossed groups,
-            such as users and items: every split tests on new users with new items. Pass a column only if the model will
-            be applied to new groups of that kind; a model may use what it has learnt about groups that will occur
-            again. If every fold of ``cv`` is trained only on earlier rows, pass at most one column, which is crossed
-            with the folds. Without groups, such a ``cv`` tests predictions of the same members' future.
+            such as users and items: every test set then contains only new users and new items. Pass a column only if
+            the model will be applied to new groups of that kind; a model may use what it has learnt about groups that
+            will occur again. If every fold of ``cv`` is trained only on earlier rows, pass at most one column, which is
+            crossed with the folds. Without groups, such a ``cv`` tests predictions of the future of known members.
         **params Passed to every ``fit``, or routed if metadata routing is enabled.
         """
         guard = check_guard(self.guard, GUARD if self._by_rows else STRICT)
@@ -202,7 +202,7 @@ class GuardedClassifierCV(Referee):
             if "__" in name:
                 raise ValueError(f"the name {name!r} must not contain '__', which separates a name from a parameter")
             if name in ("challengers", "cv", "scoring", "guard", "refit", "n_jobs"):
-                raise ValueError(f"a challenger cannot be called {name!r}, as a parameter has this name; use another")
+                raise ValueError(f"a challenger cannot be called {name!r}, which is a parameter name; use another")
             if not (hasattr(member, "fit") and is_classifier(member)):
                 raise ValueError(f"{name} must be a classifier with fit and predict, not {member!r}")
         return members
@@ -217,7 +217,7 @@ class GuardedClassifierCV(Referee):
         return params
 
     def set_params(self, **params: Any) -> GuardedClassifierCV:
-        """Set parameters; ``name`` replaces that challenger, and ``name__parameter`` sets one of its parameters."""
+        """Set parameters; ``name`` replaces a challenger, and ``name__parameter`` sets one of its parameters."""
         if "challengers" in params:
             self.challengers = params.pop("challengers")
         if not hasattr(self.challengers, "get_params"):

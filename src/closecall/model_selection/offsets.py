@@ -1,4 +1,4 @@
-"""Offsets added to scores: the predictions and costs that they lead to, and the offsets with the lowest cost."""
+"""Offsets added to scores: the resulting predictions and costs, and the offsets with the lowest cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def predicted(scores: Array, offsets: Array) -> Array:
 
 
 def cut_points(scores: Array, costs: Array, masses: Array) -> Array:
-    """Return the least costly offset (problems,) to add to the scores for each row of masses."""
+    """Return, for each row of masses, the offset (problems,) that minimises the cost when added to the scores."""
     saved = costs[:, 0] - costs[:, 1]  # saved by predicting the positive class; its sign is a label, its size a weight
     labels = np.where(saved >= 0, 1.0, -1.0)
     weights = np.abs(saved) * np.atleast_2d(masses)
@@ -64,7 +64,7 @@ def best_offsets(
 
 
 def saved(scores: Array, costs: Array, offsets: Array) -> Array:
-    """Return the cost (samples,) saved on each row by adding offsets to the scores."""
+    """Return the cost (samples,) that is saved on each row when offsets are added to the scores."""
     rows, before = np.arange(len(scores)), predicted(scores, np.zeros_like(offsets))
     return costs[rows, before] - costs[rows, predicted(scores, offsets)]
 

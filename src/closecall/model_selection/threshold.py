@@ -27,11 +27,11 @@ class ExactThresholdClassifier(Referee):
     """Move the decision threshold of any classifier with scores to its exact optimum, if the gain is significant.
 
     Every example is scored by a model that was not trained on it. The sorted scores leave n + 1 positions for the
-    threshold, and a running sum finds the best of them in O(n log n), without a grid. The gain on each part of the rows
-    is measured with the threshold that is best for the other parts, and is averaged over two divisions into folds. If
-    the gain is below ``guard`` standard errors, the threshold is not moved. For data in blocks of time, the threshold
-    that is best for all blocks must pass the same test, so that a different threshold for every season does not count
-    as a gain. With more than two classes, each class has an offset, which is moved in turn to its exact optimum.
+    threshold, and a running sum finds the best one in O(n log n) time, without a grid. The gain on each part of the
+    rows is measured with the threshold that is best for the other parts, and is averaged over two divisions into folds.
+    If the gain is below ``guard`` standard errors, the threshold is not moved. For data in blocks of time, the
+    threshold that is best for all blocks must pass the same test, so a different threshold for every season does not
+    count as a gain. With more than two classes, each class has an offset, which is moved in turn to its exact optimum.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ class ExactThresholdClassifier(Referee):
         return matrix[codes]
 
     def _cross_fit(self, X: Any, y: Array, pairs: list[Pair], kwargs: dict[str, Any]) -> Array:
-        """Return out-of-fold scores (samples, scores), which are NaN for examples that are in no test fold."""
+        """Return out-of-fold scores (samples, scores), which are NaN for examples that are not in any test fold."""
         found = Parallel(n_jobs=self.n_jobs)(
             delayed(_scores_of)(self.estimator, X, y, pair, kwargs, self._method) for pair in pairs
         )
@@ -182,7 +182,7 @@ class ExactThresholdClassifier(Referee):
         return scores
 
     def _gain(self, scores: list[Array], panel: Panel, costs: Array) -> Gain:
-        """Return the mean gain, where each part of the rows uses the threshold that is best for the other parts."""
+        """Return the mean gain if each part of the rows uses the threshold that is best for the other parts."""
         gains, part = np.full((len(scores), len(panel.part)), np.nan), panel.part
         for number, may in enumerate(panel.may):
             others, rows = np.flatnonzero((part >= 0) & may[part]), np.flatnonzero(part == number)
@@ -279,7 +279,7 @@ def _scores_of(estimator: Any, X: Any, y: Array, pair: Pair, kwargs: dict[str, A
 
 
 def _table(model: Any, X: Any, method: str) -> Array:
-    """Return scores (samples, 1) for two classes, or (samples, classes); probabilities become logarithms."""
+    """Return scores (samples, 1) for two classes, or (samples, classes); probabilities are converted to logarithms."""
     scores = np.asarray(getattr(model, method)(X), dtype=float)
     if scores.ndim == 1:
         return scores[:, None]

@@ -82,7 +82,7 @@ def chosen(scores: Array) -> Array:
 
 
 def _counts(name: str, ks: Sequence[Count], ms: Sequence[Count], smallest: float) -> list[tuple[Count, Count]]:
-    """Return the pairs (k, m) for which an aggregate selects any examples in the smallest fold."""
+    """Return the pairs (k, m) for which an aggregate selects at least one example in the smallest fold."""
     takes = get_aggregate(name).takes
     ks = ks if "k" in takes else [None]
     if "m" not in takes:
@@ -112,8 +112,8 @@ class ResidualMLPClassifier(_NetworkClassifier):
 
     It is trained by full-batch gradient descent (Adam) from a random start. Inputs are not scaled: put a
     ``StandardScaler`` before the classifier in a pipeline. With more than two classes, the margin is the score of the
-    true class minus the best other score. The scores of an aggregate loss are not calibrated: for probabilities, wrap
-    the classifier in scikit-learn's ``CalibratedClassifierCV``.
+    true class minus the best other score. Models trained with an aggregate loss are not calibrated: for probabilities,
+    wrap the classifier in scikit-learn's ``CalibratedClassifierCV``.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ class ResidualMLPClassifier(_NetworkClassifier):
     k, m : int, float or None
         Counts of examples or fractions of their total mass, if the aggregate uses them.
     alpha : float
-        The L2 strength.
+        The strength of the L2 penalty.
     hidden : int, optional
         The number of units in each hidden layer; by default the number of features, as in the paper.
     max_iter : int
@@ -132,7 +132,7 @@ class ResidualMLPClassifier(_NetworkClassifier):
     penalize_intercept : bool
         Whether alpha penalises the intercepts too.
     early_stopping, validation_fraction, patience : bool, float, int
-        Whether to hold out this fraction of the examples, keep the parameters that are best on them, and stop after
+        Whether to hold out a fraction of the examples, keep the parameters that are best on them, and stop after
         ``patience`` steps without improvement. If k decays, early stopping applies only to the last third of the steps.
     device : str
         ``"cpu"`` or, after ``import closecall.nn`` (extra ``torch``), ``"cuda"`` or ``"mps"``.
@@ -199,9 +199,9 @@ class ResidualMLPClassifier(_NetworkClassifier):
 class ResidualMLPClassifierCV(_NetworkClassifier):
     """The paper's network with alpha, k and the aggregate chosen by cross-validation, all in one grid.
 
-    ``average`` is always tried. Another aggregate is chosen only if its mean gain over the best ``average`` setting,
-    paired by fold, exceeds ``guard`` standard errors; with ``guard=0``, the setting with the best mean score is chosen.
-    Ties go to the larger k, then to the larger alpha. The winner is trained again on all examples.
+    ``average`` is always tried. A different aggregate is chosen only if its mean gain over the best ``average``
+    setting, paired by fold, exceeds ``guard`` standard errors; with ``guard=0``, the setting with the best mean score
+    is chosen. Ties go to the larger k, then to the larger alpha. The winner is trained again on all examples.
 
     Parameters
     ----------
@@ -217,8 +217,8 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         If an int, the number of stratified folds.
     guard : float
     n_starts : int
-        Number of random starts for every setting, including those of ``average``, because more starts would be an
-        advantage. The winner is trained again from the same start.
+        Number of random starts for every setting, including ``average``, so that none of them has an advantage.
+        The winner is then retrained from its own start.
     loss, hidden, max_iter, learning_rate, penalize_intercept, device, random_state, callback
         The same as for :class:`ResidualMLPClassifier`.
 
@@ -227,12 +227,12 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
     best_params_ : dict
         ``aggregate``, ``k``, ``alpha`` and ``m`` of the winner.
     alpha_, k_, m_ : float
-        The winner's settings; k and m are the masses used in the fit to all examples.
+        The settings of the winner; k and m are given as the masses used in the fit to all examples.
     cv_results_ : dict of arrays
         ``params`` (problems, 4), ``start`` (problems,), ``fold_scores`` (folds, problems), ``mean_test_score``
         (problems,); with several starts, every setting appears once per start.
     guard_report_ : dict
-        The best average, the best setting, the mean gain and its standard error.
+        The best ``average`` setting, the best setting overall, the mean gain and its standard error.
     classes_, network_, n_iter_
         The same as for :class:`ResidualMLPClassifier`.
 

@@ -1,4 +1,4 @@
-"""The compiled kernel of the network; where it is not available, the NumPy code in :mod:`.layers` is used instead.
+"""The compiled kernel for the network; where it is not available, the NumPy code in :mod:`.layers` is used instead.
 
 `kernel.c` is built when the package is installed, if there is a C compiler. It supports the logistic and hinge losses,
 the core aggregates, any masses and any number of classes, in float32. Calls release the GIL.
@@ -122,7 +122,7 @@ class CompiledWalker:
         return walk
 
     def _schedule(self, aggregate: str, k: float, span: range) -> tuple[Array, ...]:
-        """Return k, the rate and the correction at each step of a span; most networks share these arrays."""
+        """Return k, the step size and the correction at each step of a span; most networks share these arrays."""
         if (aggregate, k, span) not in self.schedules:
             counts = Path("", aggregate, 0.0, k, 0.0).counts(self.data.total, self.settings.max_iter, span)
             if get_aggregate(aggregate).weigh is _MAXIMAL:

@@ -67,7 +67,7 @@ def train_grid(
     callback: Callable[[NetworkProgress], None] | None = None,
     trainer: Callable[..., Any] | None = None,
 ) -> NetworkGrid:
-    """Train one network for each problem with full-batch Adam on one core, from one random start or several.
+    """Train one network for each problem with full-batch Adam on one core, from one or more random starts.
 
     Problems with the same path and start are trained only once: the first third of a decay run is the same as for
     ``average``, and ``close`` and ``atk`` with k = n are the same as ``average`` throughout.
@@ -80,7 +80,7 @@ def train_grid(
         top-two margin.
     problems : sequence of Problem
     seed : int or sequence of int
-        Seed of the random start, which determines the result; a sequence contains one seed for each problem.
+        Seed for the random start; it determines the result. A sequence contains one seed for each problem.
     sample_weight : array (samples,), optional
         Masses.
     classes : int, optional
@@ -148,7 +148,7 @@ class KernelTrainer:
         self.state = [each[rows] for each in self.state]
 
     def train(self, paths: Sequence[Path], span: range, *, watched: bool) -> list[int]:
-        """Train each network in place through a span of steps, and return the last step of each.
+        """Train each network in place for a span of steps, and return the last step of each.
 
         If ``watched``, each network keeps its best parameters and may stop early.
         """

@@ -27,7 +27,7 @@ WIDE = 2**22  # the number of activations held at a time, to limit memory use
 
 @dataclass(frozen=True)
 class Shape:
-    """The numbers of features, of units in each hidden layer and of outputs.
+    """The numbers of features, units in each hidden layer, and outputs.
 
     Examples
     --------
@@ -104,7 +104,7 @@ def forward(layers: list[Array], seen: Array) -> Array:
 
 
 def backward(layers: list[Array], seen: Array, pulls: Array, out: list[Array]) -> None:
-    """Write the gradients of the weights to ``out``, given ``pulls``, the derivatives with respect to the scores."""
+    """Write the gradients of the loss to ``out``, given ``pulls``, its derivatives with respect to the scores."""
     inputs, hidden = layers[0].shape[1], layers[0].shape[0]
     np.matmul(pulls, seen.T, out=out[2])
     by_second = (layers[2][:, inputs + hidden :].T @ pulls) * (seen[inputs + hidden :] > 0)

@@ -1,4 +1,4 @@
-"""The tasks of a grid: its examples, checked and without duplicates, and the paths of its networks.
+"""The training tasks of a grid: checked examples without duplicates, and the paths of the networks.
 
 A path is everything that determines the steps of a network. Problems with the same path are trained only once.
 """
@@ -41,7 +41,7 @@ class Data:
 def prepare(X: Any, y: Any, sample_weight: Any, classes: int | None, dtype: Any) -> Data:
     """Check and convert examples, merge identical (x, y) rows by adding their masses, and sort the rows.
 
-    A matrix product may return slightly different scores for identical rows, which would break their tie. After merging
+    A matrix product may return slightly different scores for identical rows, which would break ties. After merging
     and sorting, the result depends neither on the order of the rows nor on whether rows are repeated or weighted.
     """
     X, y, dtype = np.asarray(X, dtype=np.float64), np.asarray(y), np.dtype(dtype)

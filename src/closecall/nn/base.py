@@ -20,7 +20,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
     ----------
     k, m : int, float or None
         Counts of examples in a batch, fractions of the batch, or None (all examples for ``k``, none for ``m``), if the
-        reducer uses them. A batch smaller than the count is used in full.
+        reducer uses them. If a batch is smaller than the count, all of its examples are used.
     dim, nonfinite, reduction, group
         The same as in :func:`closecall.nn.functional.aggregate`.
     """
@@ -106,7 +106,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
         return self.reduce(Batch(losses, mass, closeness, mask, divisor))
 
     def weights(self, losses: Tensor, **given: Any) -> Tensor:
-        """Return the weights that :meth:`forward` applies for the same arguments, with the shape of the losses."""
+        """Return the weights that :meth:`forward` applies for the same arguments; they have the shape of the losses."""
         return self.weigh(Batch(losses, **given))
 
     #: ``(plan, select, rows) -> Chosen``, for reducers whose weights are not those of a core aggregate.
@@ -133,7 +133,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
         return _number(self._last[1])
 
     def attach(self, schedule: Any) -> None:
-        """Attach a schedule to one of the counts, starting at the position in a loaded state, if there is one."""
+        """Attach a schedule to one of the counts, starting at the position saved in the loaded state, if any."""
         name = schedule.count
         self.register_buffer(f"{name}_step", torch.zeros((), dtype=torch.int64, device=self.remaining.device))
         self.schedules[name] = schedule

@@ -35,10 +35,10 @@ class KeyMemory(nn.Module):  # type: ignore[misc]
     data would include. Therefore the reducer selects the examples of a batch whose keys are below the k-th smallest key
     *of the ring*. If the parameters are constant and the ring holds one epoch, the result is exactly the full-batch
     selection. While the parameters change, older keys are out of date: a ring of 16 to 32 batches agreed best with the
-    full-batch selection (benchmarks/torch_loss.py at commit d8b6b613). The ring of a group of processes holds the joint
-    batches and is the same on every process, so any process may save it.
+    full-batch selection (benchmarks/torch_loss.py at commit d8b6b613). For a group of processes, the ring holds the
+    joint batches and is the same on every process, so any process may save it.
 
-    Slots that are not yet filled have mass zero. Converting a model to half precision does not convert this memory.
+    Empty slots have a mass of zero. Converting a model to half precision does not convert this memory.
     """
 
     keys: Tensor
@@ -101,7 +101,7 @@ class KeyMemory(nn.Module):  # type: ignore[misc]
 
 
 class CloseK(Reducer):
-    """The k losses nearest the threshold: the close calls. The other options are those of every :class:`Reducer`.
+    """The k losses nearest the threshold: the close calls. The other options apply to every :class:`Reducer`.
 
     Parameters
     ----------

@@ -53,7 +53,7 @@ class GroupSelector(Selector):
     group: Any = None
 
     def check(self, losses: Tensor, strict: bool, needs_mass: bool) -> bool:
-        """Return whether any loss is infinite; a bad value raises an error on every process, so none waits forever.
+        """Return whether any loss is infinite; a bad value raises an error on every process, so no process hangs.
 
         On accelerators, no value is read and no error is raised.
         """
@@ -91,7 +91,7 @@ class GroupSelector(Selector):
         return largest(super().highest(values), self.group)
 
     def everything(self, keys: Tensor) -> Tensor:
-        """Return all of the mass; :meth:`check` has already checked the values, so no communication is needed."""
+        """Return all masses; :meth:`check` has already checked the values, so no communication is needed."""
         return torch.ones_like(keys) if self.mass is None else self.mass
 
     def cut(self, keys: Tensor, wanted: Tensor) -> Cut:

@@ -77,7 +77,7 @@ FORMS: dict[str, Form] = {
 
 
 class LossOptions(NamedTuple):
-    """The options of a loss, which :func:`logit_losses` explains."""
+    """The options of a loss, as explained in :func:`logit_losses`."""
 
     weight: Tensor | None = None
     pos_weight: Tensor | None = None
@@ -103,7 +103,7 @@ class LossOptions(NamedTuple):
                 raise ValueError(f"{option}={value!r} must lie between {low:g} and {high:g}")
 
     def margin_loss(self, name: str) -> tuple[Callable[[Tensor], Tensor], float]:
-        """Return the named margin loss with its parameter applied, and its value on the boundary."""
+        """Return the named margin loss with its parameter applied, and its value at the boundary."""
         option, threshold = NUMBERS.get(name, ("", None))
         number = getattr(self, option) if option else None
         if threshold is None or number is None:

@@ -56,7 +56,7 @@ def reduce(plan: Plan, batch: Batch, weigher: Any = None) -> Outcome:
 
 
 def weigh(plan: Plan, batch: Batch, weigher: Any = None) -> Tensor:
-    """Return the weights that a plan gives to the losses of a batch, with the shape of the losses."""
+    """Return the weights that a plan gives to the losses of a batch, with the same shape as the losses."""
     batch = check_batch(batch, allow_empty=plan.group is not None)
     found = None if weigher else weigh_quickly(plan, batch)
     if found is not None:
@@ -100,8 +100,8 @@ def aggregate(
     mass : tensor of the losses' shape, optional
         Sample weights: an example with mass 2 counts as two examples.
     mask : boolean tensor of the losses' shape, optional
-        Which examples count. The others, such as ignored pixels or padding, may have any loss, even NaN. If no example
-        counts, the value is 0.
+        Which examples count. All other examples, such as ignored pixels or padding, may have any loss, even NaN. If no
+        example counts, the value is 0.
     dim : int or tuple of int, optional
         The dimensions along which examples are ranked; each position in the other dimensions has its own selection.
         For example, ``dim=(1, 2)`` selects image by image from losses (images, height, width). The mean is taken over
@@ -115,8 +115,8 @@ def aggregate(
         gradient (as GradScaler requires), or treat them as masked. An infinite loss that is not selected has no effect.
     reduction : {"mean", "sum", "none"}
         The mean is the sum divided by the total weight: k for ``close`` and ``atk``, n for ``average``, 1 for ``top``.
-        ``"none"`` returns the weighted losses with their shape unchanged; for a group, only those of this process,
-        unscaled.
+        ``"none"`` returns the weighted losses with their shape unchanged; for a group, only those of this process are
+        returned, unscaled.
     group : process group or "world", optional
         The processes whose joint batch is used for the selection (:mod:`closecall.nn.distributed`).
     remaining : tensor (2,), optional
@@ -149,35 +149,35 @@ def weights(
 
 
 def average(losses: Tensor, **options: Any) -> Tensor:
-    """Return the mean or the sum of all losses, weighted by mass. The options are those of :func:`aggregate`."""
+    """Return the mean or the sum of all losses, weighted by mass. The options are the same as for :func:`aggregate`."""
     return aggregate("average", losses, **options)
 
 
 def maximal(losses: Tensor, **options: Any) -> Tensor:
-    """Return the largest loss; tied losses share the gradient. The options are those of :func:`aggregate`."""
+    """Return the largest loss; tied losses share the gradient. The options are the same as for :func:`aggregate`."""
     return aggregate("maximal", losses, **options)
 
 
 def top_k(losses: Tensor, k: Count, **options: Any) -> Tensor:
-    """Return the k-th largest loss. The options are those of :func:`aggregate`."""
+    """Return the k-th largest loss. The options are the same as for :func:`aggregate`."""
     return aggregate("top", losses, k=k, **options)
 
 
 def average_top_k(losses: Tensor, k: Count, **options: Any) -> Tensor:
-    """Average the k largest losses (Fan et al. 2017). The options are those of :func:`aggregate`."""
+    """Average the k largest losses (Fan et al. 2017). The options are the same as for :func:`aggregate`."""
     return aggregate("atk", losses, k=k, **options)
 
 
 def close_k(losses: Tensor, k: Count, threshold: float | None = None, **options: Any) -> Tensor:
-    """Average the k losses nearest the threshold: the close calls. The options are those of :func:`aggregate`."""
+    """Average the losses of the k close calls. The options are the same as for :func:`aggregate`."""
     return aggregate("close", losses, k=k, threshold=threshold, **options)
 
 
 def ranked_range(losses: Tensor, k: Count, m: Count, **options: Any) -> Tensor:
-    """Average the losses ranked m+1 to k (Hu et al. 2020). The options are those of :func:`aggregate`."""
+    """Average the losses ranked m+1 to k (Hu et al. 2020). The options are the same as for :func:`aggregate`."""
     return aggregate("ranked_range", losses, k=k, m=m, **options)
 
 
 def trimmed(losses: Tensor, m: Count, **options: Any) -> Tensor:
-    """Average all but the m largest losses. The options are those of :func:`aggregate`."""
+    """Average all but the m largest losses. The options are the same as for :func:`aggregate`."""
     return aggregate("trimmed", losses, m=m, **options)

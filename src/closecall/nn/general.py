@@ -1,4 +1,4 @@
-"""The general path, which uses only tensor operations, for compiled code, vmap, accelerators and several processes.
+"""The general path for compiled code, vmap, accelerators and several processes; it uses only tensor operations.
 
 On an accelerator, the code never reads the values of a tensor, so nothing waits for the device. A NaN loss, which
 raises an error on the CPU, makes the value and the gradient NaN on an accelerator.
@@ -181,7 +181,7 @@ def mass_of(count: Count, total: Tensor, low: int) -> Tensor:
 
 
 def edges(plan: Plan, select: Selector, rows: RankedRows, weights: Tensor) -> Tensor:
-    """Return the last selected loss (or, for close-k, closeness) of each row (rows,), across all its processes."""
+    """Return the last selected loss (or, for close-k, closeness) of each row (rows,), across all processes."""
     smallest = plan.takes_smallest
     keys = rows.closeness if plan.is_close and rows.closeness is not None else rows.losses
     if not keys.shape[1]:

@@ -9,7 +9,7 @@ from closecall.network.layers import Parameters, Shape
 
 
 def scores_of(shape: Shape, values: Tensor, inputs: Tensor) -> Tensor:
-    """Return the scores (rows, outputs, samples) of networks (rows, size).
+    """Return the scores (rows, outputs, samples) of networks with parameters (rows, size).
 
     The inputs have shape (features + 1, samples), with ones in the last row.
     """
@@ -43,7 +43,7 @@ class ResidualMLP(nn.Module):  # type: ignore[misc]
         self.output = nn.Linear(features + 2 * hidden, outputs)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the logits (samples, outputs) of inputs (samples, features)."""
+        """Return the logits (samples, outputs) for inputs (samples, features)."""
         seen = torch.cat([inputs, torch.relu(self.first(inputs))], dim=1)
         seen = torch.cat([seen, torch.relu(self.second(seen))], dim=1)
         return self.output(seen)

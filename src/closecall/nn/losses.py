@@ -1,10 +1,10 @@
 """Individual losses on logits, and the distance of each example from the boundary.
 
-Every loss in the core is a function of the margin; here the margin is computed from logits. With one logit per example,
-it is ``y * z``; with a logit for each class, it is ``z_y`` minus a summary of the other logits. If the summary is their
-*maximum*, the result is the top-two margin, which is positive exactly if the prediction is right, so ``l(0)`` is the
-loss on the boundary for any number of classes. If the summary is the logarithm of the sum of their exponentials, the
-result is the margin of the softmax: cross-entropy is the logistic loss of that margin.
+Every loss in the core is a function of the margin; this module computes the margin from logits. With one logit per
+example, it is ``y * z``; with a logit for each class, it is ``z_y`` minus a summary of the other logits. If the summary
+is their *maximum*, the result is the top-two margin, which is positive if and only if the prediction is correct, so
+``l(0)`` is the loss on the boundary for any number of classes. If the summary is the logarithm of the sum of their
+exponentials, the result is the margin of the softmax: cross-entropy is the logistic loss of that margin.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .selection import require
 
 
 class LogitLosses(NamedTuple):
-    """The losses of examples and their distances from the boundary, both of shape (samples, ...)."""
+    """The loss of each example and its distance from the boundary, both of shape (samples, ...)."""
 
     losses: Tensor
     closeness: Tensor  # without gradient
@@ -33,7 +33,7 @@ Weighted = tuple[Tensor, Tensor, Tensor | None]
 
 
 def squeezed(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return single logits in the shape of the targets; logits with a class dimension are returned unchanged."""
+    """Reshape single logits to the shape of the targets; return logits with a class dimension unchanged."""
     for dim in (-1, 1) if logits.ndim == targets.ndim + 1 > 1 else ():
         if logits.shape[dim] == 1 and logits.squeeze(dim).shape == targets.shape:
             return logits.squeeze(dim)
@@ -48,7 +48,7 @@ def arranged(name: str, logits: Tensor, targets: Tensor) -> tuple[Tensor, bool]:
 
 
 def margins(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the margins of logits, positive where the prediction is right.
+    """Return the margins of logits, which are positive where the prediction is correct.
 
     Parameters
     ----------
@@ -124,8 +124,8 @@ def logit_losses(
     alpha : float, optional
         With one logit, the focal loss's factor for positives; 1 - alpha is the factor for negatives.
     q : float, optional
-        The exponent of the generalised cross-entropy, 0.7 by default: near 0, it approaches the log loss; at 1, it is
-        the probability of an error.
+        The exponent of the generalised cross-entropy, 0.7 by default: near 0, the loss approaches the log loss; at 1,
+        it equals the probability of an error.
 
     Examples
     --------

@@ -41,9 +41,9 @@ def train_grid(
     dtype: torch.dtype = torch.float32,
     **options: Any,
 ) -> NetworkGrid:
-    """Train one network for each problem, as :func:`closecall.network.train_grid` does, on a torch device.
+    """Train one network for each problem on a torch device, with the options of :func:`closecall.network.train_grid`.
 
-    The ``options`` are the same. Early stopping ends a block when all of its networks have stopped improving.
+    Early stopping ends a block when all of its networks have stopped improving.
 
     Examples
     --------
@@ -65,7 +65,7 @@ ACCELERATED["torch"] = train_grid  # lets the classifiers of closecall.network u
 
 
 class Tensors(Data):
-    """Examples on a device; the rows are inputs (features + 1, samples), and the last row contains ones."""
+    """Examples on a device; ``rows`` contains the inputs (features + 1, samples) and, in its last row, ones."""
 
     rows: Tensor
     targets: Tensor
@@ -78,7 +78,7 @@ class Tensors(Data):
         return cls(inputs, torch.as_tensor(data.targets, device=device), mass, data.total, data.outputs)
 
     def margins(self, scores: Tensor) -> Tensor:
-        """Return margins (rows, samples) of scores (rows, outputs, samples); for several outputs, top-two margins."""
+        """Convert scores (rows, outputs, samples) to margins (rows, samples): top-two margins for several outputs."""
         if self.outputs == 1:
             return scores[:, 0] * self.targets
         chosen = self.targets.expand(len(scores), 1, -1)
@@ -118,7 +118,7 @@ class TorchTrainer(KernelTrainer):
         return np.asarray(self.state[0].cpu())
 
     def _descend(self, state: Sequence[Tensor], paths: Sequence[Path], span: range, watch: Watch | None) -> int:
-        """Train rows that share a loss and an aggregate in place for a range of steps; return the last step."""
+        """Train, in place, networks that share a loss and an aggregate for a range of steps; return the last step."""
         data, settings = self.data, self.settings
         loss, aggregate = get_loss(paths[0].loss), get_aggregate(paths[0].aggregate)
         alphas = data.rows.new_tensor([[path.alpha] for path in paths]) * self.penalized
@@ -145,7 +145,7 @@ class TorchTrainer(KernelTrainer):
 
 
 class Watch:
-    """Early stopping, which keeps each network's parameters that perform best on the validation data."""
+    """Early stopping, which keeps for each network the parameters that perform best on the validation data."""
 
     def __init__(self, trainer: TorchTrainer, rows: int) -> None:
         self.data, self.shape, self.patience = trainer.held, trainer.shape, trainer.patience
@@ -154,7 +154,7 @@ class Watch:
         self.kept: Tensor | None = None
 
     def look(self, values: Tensor) -> bool:
-        """Compare the networks with the best so far; return True if no row has improved for ``patience`` steps."""
+        """Compare the networks with the best so far; return True if none has improved for ``patience`` steps."""
         right = self.data.margins(scores_of(self.shape, values, self.data.rows)) > 0
         mass = torch.ones_like(self.data.targets) if self.data.mass is None else self.data.mass
         found = (right * mass).sum(dim=1).double().cpu()

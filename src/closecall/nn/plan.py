@@ -27,7 +27,7 @@ ZERO_MASS = "sample weights are zero everywhere; at least one must be positive (
 
 
 class Plan(NamedTuple):
-    """The settings of a reduction, which :func:`closecall.nn.functional.aggregate` explains."""
+    """The settings of a reduction, as explained in :func:`closecall.nn.functional.aggregate`."""
 
     name: str
     k: Count = None
@@ -119,7 +119,7 @@ class Batch(NamedTuple):
 
 
 def check_batch(batch: Batch, *, allow_empty: bool = False) -> Batch:
-    """Return the batch, with losses in float32 or float64; raise an error if it is not a batch of losses."""
+    """Check a batch of losses, and return it with the losses in float32 or float64."""
     losses = batch.losses
     if not isinstance(losses, Tensor):
         raise TypeError(f"losses must be a tensor, not {type(losses).__name__}")

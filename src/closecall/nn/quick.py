@@ -1,6 +1,6 @@
 """The quick path, for eager code on the CPU: NumPy selects the examples, and torch weights their losses.
 
-For batches of 64 to 4096 examples, it takes a tenth as long as the tensor operations of :mod:`closecall.nn.general`.
+For batches of 64 to 4096 examples, it takes a tenth as long as the tensor operations in :mod:`closecall.nn.general`.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ def reduce_quickly(plan: Plan, batch: Batch) -> Outcome | None:
 
 
 def weigh_quickly(plan: Plan, batch: Batch) -> Tensor | None:
-    """Return the weights with the shape of the losses, or None if :func:`reduce_quickly` does not apply."""
+    """Return the weights in the shape of the losses, or None if :func:`reduce_quickly` does not apply."""
     found = _choose(plan, batch)
     return None if found is None else torch.from_numpy(found[0])
 
 
 def mean_quickly(plan: Plan, batch: Batch) -> Outcome | None:
-    """Return the average of unweighted losses, as cheaply as torch's mean, or None if anything needs checking."""
+    """Return the average of unweighted losses, as fast as torch's mean, or None if anything needs to be checked."""
     given = plan.group, batch.mass, batch.mask, batch.divisor
     if not get_aggregate(plan.name).plain or any(each is not None for each in given):
         return None

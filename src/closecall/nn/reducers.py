@@ -1,8 +1,8 @@
 """Reducers as modules: each turns per-example losses into one number.
 
-All of them also take ``dim``, ``nonfinite``, ``reduction`` and ``group``, which :class:`closecall.nn.Reducer` explains,
-and those with a ``temperature`` (:mod:`closecall.nn.soft`) can make their selection soft.
-:class:`closecall.nn.CloseK` is in :mod:`closecall.nn.close`.
+All of them also accept ``dim``, ``nonfinite``, ``reduction`` and ``group`` (see :class:`closecall.nn.Reducer`). Those
+with a ``temperature`` (see :mod:`closecall.nn.soft`) can make their selection soft. :class:`closecall.nn.CloseK` is in
+:mod:`closecall.nn.close`.
 
 Examples
 --------
@@ -124,7 +124,7 @@ class HardNegatives(Reducer):
         return self.reduce(Batch(losses, positives=positives, **given))
 
     def weights(self, losses: Tensor, *, positives: Tensor, **given: Any) -> Tensor:  # type: ignore[override]
-        """Return the weights that :meth:`forward` gives to the losses, with the same shape."""
+        """Return the weights that :meth:`forward` gives to the losses; they have the same shape as the losses."""
         return self.weigh(Batch(losses, positives=positives, **given))
 
     def weigher(self, plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
@@ -195,7 +195,7 @@ class Spectrum(Reducer):
         super().__init__(**options)
 
     def weigher(self, plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
-        """Return the weights and the excess of the core aggregate; ``closeness`` is ignored."""
+        """Return the weights that the core aggregate gives to the losses; ``closeness`` is ignored."""
         losses = rows.losses
         mass = torch.ones_like(losses) if rows.mass is None else rows.mass
         start, samples = 0, losses.shape[1]

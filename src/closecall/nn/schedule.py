@@ -1,4 +1,4 @@
-"""Schedules that change the counts k and m over a run, like torch's learning-rate schedulers.
+"""Schedules that change the counts k and m during a run, as torch's schedulers change the learning rate.
 
 A schedule determines what fraction of the way from a count's initial value to its final value *remains*. The reducer
 stores this fraction as a tensor, so a compiled step need not be recompiled when the count changes. The reducer also
@@ -19,7 +19,7 @@ from closecall.aggregates import Count
 
 
 def decayed(end: Tensor, start: Tensor, remaining: Tensor) -> Tensor:
-    """Compute :func:`closecall.schedules.between` with tensors: counts (rows, 1) and two integers (2,)."""
+    """Compute :func:`closecall.schedules.between` with tensors, for counts (rows, 1) and two integers (2,)."""
     over, under = remaining.to(end.device)
     gap = start - end
     product = gap.round().to(torch.int64) * over
@@ -49,7 +49,7 @@ class CountSchedule:
     reducer : Reducer or AggregateLoss
         The schedule ends at its k or m, which is a count, a fraction or None.
     total_steps : int
-        Number of steps in the run. Later steps keep the final count.
+        Number of steps in the run. After that, the count keeps its final value.
     count : {"k", "m"}
     shape : {"linear", "cosine", "steps"} or callable
         A callable maps the completed fraction of the way (0 to 1) to the remaining fraction (1 to 0).
@@ -133,7 +133,7 @@ class CountSchedule:
         return float(self.reducer.counts(total)[0 if self.count == "k" else 1])
 
     def state_dict(self) -> dict[str, int]:
-        """Return the position and the length; the reducer's own state contains the position too."""
+        """Return the position and the length of the schedule; the state of the reducer also contains the position."""
         return {"last_step": self.last_step, "total_steps": self.total_steps}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -147,7 +147,7 @@ class CountSchedule:
 class KDecay(CountSchedule):
     """A schedule that lowers a reducer's k from the whole batch to the reducer's own k, as in the paper's Algorithm 1.
 
-    In the first third of the steps, all examples are selected; in the second, k falls linearly; then it is constant.
+    In the first third of the steps, all examples are selected; in the second, k falls linearly; then k is constant.
 
     Examples
     --------

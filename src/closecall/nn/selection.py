@@ -4,7 +4,7 @@ A selection is a *cut*: the k-th smallest key, the mass below it and the mass ti
 operator, so on the CPU it uses NumPy's partition and checks for NaN even under ``torch.compile`` and ``vmap``.
 ``np.partition`` is many times faster than torch's sort, topk and kthvalue. At the usual batch sizes, the number of
 calls dominates the cost, and a NumPy call is cheaper than a torch call. Across several processes, only the cut is
-found differently. On an accelerator, the code never reads the values of a tensor, so nothing waits for the device.
+computed differently. On an accelerator, the code never reads the values of a tensor, so nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Cut(NamedTuple):
 
 
 def count_dtype(device: torch.device) -> torch.dtype:
-    """Return the dtype for sums of masses: float64 if the device supports it, because float32 counts only to 2**24."""
+    """Return the dtype for sums of masses: float64 if the device supports it, as float32 counts only up to 2**24."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
@@ -131,7 +131,7 @@ def almost(samples: Any, epsilon: float = 2.0**-52) -> Any:
 
 
 def take_row(keys: Array, wanted: float, mass: Array | None, total: float) -> Taken:
-    """Select the smallest keys (samples,) up to the mass ``wanted`` of the total; tied keys share the remainder."""
+    """Select the smallest keys (samples,) with a combined mass of ``wanted``; tied keys share the remainder."""
     if wanted >= total * almost(keys.size):
         whole = np.ones_like(keys) if mass is None else mass.astype(keys.dtype)
         real = keys if mass is None else keys[mass > 0]
@@ -190,7 +190,7 @@ def _weighted_edges(keys: Array, mass: Array, wanted: Array) -> Array:
 class Selector:
     """A selector of the smallest keys in each row, with masses (rows, samples); None means that each mass is 1.
 
-    ``refuse`` states which keys raise an error: ``"nonfinite"``, ``"nan"`` or none (``""``). No NaN is ever selected.
+    ``refuse`` states which keys raise an error: ``"nonfinite"``, ``"nan"`` or none (``""``). NaN is never selected.
     """
 
     mass: Tensor | None
@@ -219,11 +219,11 @@ class Selector:
         return Cut(*torch.ops.closecall.cut(keys, self.mass, reach, self.refuse))
 
     def everything(self, keys: Tensor) -> Tensor:
-        """Return all of the mass (rows, samples) unchanged, after the same checks as in any other selection."""
+        """Return all masses (rows, samples) unchanged, after the same checks as in any other selection."""
         return self.take(keys, torch.full((len(keys), 1), math.inf, dtype=count_dtype(keys.device), device=keys.device))
 
     def take(self, keys: Tensor, wanted: Tensor) -> Tensor:
-        """Return weights (rows, samples) of the smallest keys that sum to ``wanted`` (rows, 1), shared among ties."""
+        """Return weights (rows, samples) that select the smallest keys and sum to ``wanted`` (rows, 1)."""
         return weigh(keys, self.mass, self.cut(keys, wanted), wanted)
 
 

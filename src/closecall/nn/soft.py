@@ -40,7 +40,7 @@ class Chosen(NamedTuple):
 
 
 def soft_take(select: Selector, scores: Tensor, wanted: Tensor, temperature: float) -> tuple[Tensor, Tensor, Value]:
-    """Return soft weights (rows, samples) of the largest scores that sum to ``wanted`` (rows, 1), as in Chosen."""
+    """Return soft weights (rows, samples) that favour the largest scores and sum to ``wanted`` (rows, 1)."""
     mass = torch.ones_like(scores) if select.mass is None else select.mass
     exact, mass = scores.to(wanted.dtype), mass.to(wanted.dtype)
     span = 40 * temperature  # beyond the ends: a sigmoid of -40 selects less than one in exp(40) examples

@@ -49,7 +49,7 @@ def significance(p: float) -> str:
 
 
 def by_significance(field: str, other: str = "#999999", **options: Any) -> Any:
-    """Return a colour for significance: the colour of close decay, or grey."""
+    """Return a colour that shows significance: the colour of close decay if significant, otherwise grey."""
     scale = alt.Scale(domain=["p < 0.05", "p >= 0.05"], range=[COLOURS["close_decay"], other])
     return alt.Color(f"{field}:N", title=None, scale=scale, **options)
 
@@ -80,7 +80,7 @@ def check_room() -> None:
 
 
 def unchecked() -> Any:
-    """Return a context in which Altair does not validate charts, which would take longer than drawing them.
+    """Return a context in which Altair does not validate charts, because validation takes longer than drawing.
 
     The tests validate every complete chart.
     """
@@ -123,7 +123,7 @@ def gains(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
 def _intervals(
     shown: Sequence[Row], splits: Sequence[Row], points: dict[str, str], title: str, step: int, legend: Any, **more: str
 ) -> Any:
-    """Draw a dot per split, and a tick on a pale interval per summary; the first of ``points`` is the y-axis."""
+    """Draw a dot for each split and a tick on a pale interval for each summary; ``points`` starts with the y-axis."""
     name, *_, field = points
     order = list(dict.fromkeys(record[name] for record in shown))
     y, x = alt.Y(f"{name}:N", sort=order, title=None, axis=alt.Axis(labelLimit=230)), _across(field, title)
@@ -145,7 +145,7 @@ def _intervals(
 
 
 def coefficients(records: Sequence[Row]) -> Any:
-    """Draw the coefficients of close-k on every split, the largest first, in grey if the interval includes zero.
+    """Draw the coefficients of close-k on every split, largest first, in grey if the interval includes zero.
 
     Records have ``name``, ``split``, ``value``, ``mean``, ``low`` and ``high``.
     """

@@ -1,4 +1,4 @@
-"""Format tables as CSV, in which no name can become a formula, and differences with their signs."""
+"""Format tables as CSV, so that no name can become a formula, and differences with their signs."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Chart:
 
 
 def place(identity: str, caption: str, chart: Any, picture: str | None = None) -> Chart:
-    """Return a chart for a page; its picture is drawn unless it is given."""
+    """Return a chart for a page; its picture is drawn unless one is given."""
     plain, caption = specification(chart), caption.replace(" %", "\u00a0%")  # no line break between number and sign
     picture = draw(plain) if picture is None else picture
     return Chart(identity, caption, picture, to_json({**plain, "description": caption}))

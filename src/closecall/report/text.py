@@ -9,7 +9,7 @@ from typing import Any
 
 
 def visible(value: Any) -> Any:
-    r"""Escape control and direction characters, so that a name can neither hide nor reorder anything.
+    r"""Escape control and bidirectional characters, so that a name can neither hide nor reorder text.
 
     Examples
     --------
@@ -59,7 +59,7 @@ _FORMULA = re.compile(rf"(^|;)(?=\s*[{SIGNS}])")
 
 
 def is_number(text: str) -> bool:
-    """Return whether a text is a number."""
+    """Return whether a string is a number."""
     try:
         float(text)
     except ValueError:
@@ -68,7 +68,7 @@ def is_number(text: str) -> bool:
 
 
 def no_formula(text: str) -> str:
-    """Put ``'`` before anything that a spreadsheet would evaluate at the start of a cell; numbers are unchanged.
+    """Put ``'`` before any text that a spreadsheet would evaluate as a formula; numbers are unchanged.
 
     Examples
     --------

@@ -30,15 +30,15 @@ class Solutions:
     coef : array (problems, features)
     intercept : array (problems,)
     objective : array (problems,)
-        The sum of weighted losses + alpha / 2 * ||w||^2 at the final k, without the constant M.
+        The sum of the weighted losses plus alpha / 2 * ||w||^2 at the final k, without the constant M.
     errors : array (problems,)
-        The training mass with margin <= 0, which is misclassified.
+        The misclassified training mass, which has margins <= 0.
     n_iter : array (problems,)
         The number of steps used, each of which is one pass over the data.
     gap : array (problems,)
         The certificate, relative to the objective (:mod:`closecall.solvers.certificate`). If the loss and the aggregate
-        are convex, it bounds how far the objective is above its minimum, and otherwise how far the objective could fall
-        while the weights keep their final values.
+        are convex, it bounds how far the objective is above its minimum, and otherwise how far the objective could
+        decrease with the weights held fixed.
     converged : array (problems,)
         Whether the gap is at most ``tol``.
     """
@@ -83,15 +83,15 @@ def solve(
         Labels -1 and +1.
     problems : sequence of Problem
     max_iter : int
-        E, the number of steps of a run. Each of the three phases of a decay run takes a third of them.
+        E, the number of steps in a run. Each of the three phases of a decay run takes a third of these steps.
     extra_iter : int
         The number of further steps at the final k for problems that have not converged after E steps.
     tol : float
         The largest gap at which a problem counts as converged. A problem leaves the batch when a step changes its
         margins by less than this fraction of their size; with 0, all steps are taken.
     settle : int
-        The maximum number of further steps for averages that end without a certificate. If it is positive,
-        :mod:`closecall.solvers.engine` continues problems with other aggregates that end without one.
+        The maximum number of further steps for average-loss problems without a certificate. If it is positive,
+        :mod:`closecall.solvers.engine` also continues other problems without a certificate.
     init : {"least_squares", "zeros"} or (coef, intercept)
         The start: the minimum-norm least-squares solution for y, zeros, or given parameters, either one set for all
         problems or one for each problem.
@@ -99,7 +99,7 @@ def solve(
     sample_weight : array (samples,), optional
         The mass of each example.
     folds : array (folds, samples), optional
-        Factors by which the sample weights are multiplied: zero for examples that a fold leaves out.
+        The factors by which a fold multiplies the sample weights: zero for examples that it leaves out.
     fold_of : array (problems,) of int, optional
         The fold on which each problem is trained; required if there is more than one fold.
     dtype : float32 or float64, optional
@@ -167,7 +167,7 @@ def _lowest(
     setting: Judged, masses: Array, problems: list[Problem], fold_of: Array, rows: Array, coef: Array, intercept: Array,
     objective: Array,
 ) -> None:  # fmt: skip
-    """Replace solutions in place with the average's solution or with zero if the objective is lower there."""
+    """Replace solutions in place with the solution for the average loss, or with zero, if that lowers the objective."""
     for row in rows:
         problem, fold = problems[row], fold_of[[row]]
         if get_aggregate(problem.aggregate).close:  # its value is also low where outliers are misclassified
@@ -184,7 +184,7 @@ def _lowest(
 
 
 def check_problems(problems: Sequence[Problem], tol: float, **counts: int) -> list[Problem]:
-    """Return the problems as a list after checking options; ``counts`` must be positive whole numbers."""
+    """Check the options and return the problems as a list; ``counts`` must be positive whole numbers."""
     problems = list(problems)
     wrong = [problem for problem in problems if not isinstance(problem, Problem)]
     if not problems or wrong:
@@ -218,7 +218,7 @@ def check_folds(folds: Any, fold_of: Any, weight: Array, y: Array, problems: int
 
 
 def check_dtype(dtype: Any, X: Any, masses: Array) -> Any:
-    """Return the type used for the steps: the requested type or that of X, but float64 if float32 would overflow.
+    """Return the type used for the steps: the requested type or the type of X, but float64 if float32 would overflow.
 
     Numbers that may overflow in float64 when squared raise an error.
     """

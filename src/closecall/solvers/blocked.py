@@ -24,12 +24,12 @@ Ramp = tuple[float, float]  # place and width
 
 @dataclass(frozen=True)
 class FlowSums(TangentSums):
-    """Sums over rows weighted by a ramp, and their derivatives.
+    """Sums over rows, weighted by a ramp, and the derivatives of these sums.
 
     ``gradient`` (coordinates,) is the gradient of the weighted losses, and ``moved`` (coordinates, coordinates) is the
     part of its derivative that is due to the changing weights. ``by_place`` and ``mass_by_place`` are the derivatives
-    of the gradient and of the mass with respect to the place, and ``mass_by_c`` (coordinates,) is that of the mass with
-    respect to the coordinates. ``errors`` is the misclassified mass.
+    of the gradient and of the mass with respect to the place, and ``mass_by_c`` (coordinates,) is the derivative of the
+    mass with respect to the coordinates. ``errors`` is the misclassified mass.
     """
 
     gradient: Array
@@ -144,7 +144,7 @@ class ManyRows:
         return reduce(add, map(sums, self.blocks(self.near(c, *_levels(window, width)))))
 
     def flow(self, c: Array, ramp: Ramp, touch: Array | None) -> FlowSums:
-        """Return sums of the losses at c, weighted by a ramp; the tangents touch at ``touch`` (by default, at c)."""
+        """Return sums of the losses at c, weighted by a ramp; tangents touch at ``touch`` (by default, c)."""
         parts: Any
         if self.held is not None:
             parts = ((self.held[some], self.mass[some]) for some in in_cache(*self.held.shape))
@@ -195,7 +195,7 @@ def margins_of(loss: Loss, ramp: Ramp) -> tuple[float, float]:
 
 
 def _flow(loss: Loss, signed: Array, mass: Array, c: Array, ramp: Ramp, reach: Ramp, touch: Array | None) -> FlowSums:
-    """Return the sums over a block of rows ``-y * z`` (rows, coordinates) without the rows outside ``reach``."""
+    """Return the sums over those rows of a block ``-y * z`` (rows, coordinates) that lie inside ``reach``."""
     margins = -(signed @ c)
     seen = np.flatnonzero((margins > reach[0]) & (margins < reach[1]))
     if len(seen) < len(margins):
@@ -224,7 +224,7 @@ def _flow(loss: Loss, signed: Array, mass: Array, c: Array, ramp: Ramp, reach: R
 
 
 def ramp_parts(threshold: float, ramp: Ramp, losses: Array) -> tuple[Array, Array, Array]:
-    """Return the unclipped shares of losses (samples,) and their derivatives with respect to loss and place."""
+    """Return the unclipped shares of losses (samples,) and the derivatives with respect to the loss and the place."""
     (place, width), wrong = ramp, losses >= threshold
     edge, small = np.exp(-place), np.maximum(np.where(wrong, threshold, losses), 1e-300)
     shares = 0.5 + np.where(wrong, 2 * threshold - edge - losses, threshold * (np.log(small) + place)) / width

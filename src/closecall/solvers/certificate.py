@@ -4,14 +4,14 @@ A convex loss lies above each of its tangents, ``l(m) >= l(q) + l'(q) * (m - q)`
 therefore at least ``sum s * (l(q) - l'(q) * q) - ||v||^2 / (2 alpha)`` with ``v = sum s * l'(q) * y * x``, whatever the
 parameters, provided that ``sum s * l'(q) * y`` is zero if the intercept is free. This is the value of the Fenchel dual
 at one point. Losses are not negative, so the weights of the heavier class may be reduced until this sum is zero. The
-points of tangency q can be chosen freely: the margins of the solution or, if their bound is not sufficient, the margins
+points of tangency q can be chosen freely: the margins of the solution or, if these give too weak a bound, the margins
 at the best intercept. At a kink, any slope between the slopes on its two sides may be used.
 
 The **gap** is the objective minus this bound, relative to the objective. For a convex aggregate, whose weights are a
 subgradient, it bounds how far the objective is above its minimum. For other aggregates, it bounds how far the objective
-could fall while the weights are held fixed. If the value of an aggregate exceeds its weighted losses, the excess is
+could decrease with the weights held fixed. If the value of an aggregate exceeds its weighted losses, the excess is
 added to both the objective and the bound. If the loss is not convex, the gap is only an estimate. All sums are computed
-in float64 on the original X, so the bound is valid up to their rounding errors.
+in float64 on the original X, so the bound is valid up to rounding errors.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def judge(
 
     The masses have shape (folds, samples), coef has shape (problems, features), and all other arrays have shape
     (problems,). Gaps above ``tol`` are refined. ``bounds`` contains known lower bounds on the minima, and ``proven``
-    known gaps (infinite if unknown).
+    contains known gaps, or infinity where none is known.
     """
     found = np.empty((3, len(problems)))
     bounds = np.zeros(len(problems)) if bounds is None else bounds
@@ -125,7 +125,7 @@ def weights_at(problem: Problem, losses: Array, threshold: float, mass: Mass) ->
 
 
 def counts(problem: Problem, total: float) -> tuple[float, float]:
-    """Return k and m of a problem as masses."""
+    """Return the k and m of a problem as masses."""
     k, m = get_aggregate(problem.aggregate).counts(problem.k, problem.m, total)
     k, m = (float(np.rint(c)) if abs(c - np.rint(c)) < 1e-9 * c else c for c in (k, m))  # 0.07 * 100 is 7
     return k, m
@@ -134,8 +134,8 @@ def counts(problem: Problem, total: float) -> tuple[float, float]:
 def lower_bounds(setting: Judged, loss: Loss, weights: Array, points: Array, slopes: Array, alpha: Array) -> Array:
     """Return lower bounds (problems,), at least 0, from tangents with ``slopes`` at ``points`` (problems, samples).
 
-    A bound is ``sum heights - ||sum pull * y * x||^2 / (2 alpha)`` with a balanced pull. The heights and the pull are
-    the values of the tangents at margin 0 and their negated slopes, both multiplied by the weights.
+    A bound is ``sum heights - ||sum pull * y * x||^2 / (2 alpha)``. The heights and pulls are the values of the
+    tangents at margin 0 and their negated slopes, multiplied by the weights and balanced for a free intercept.
     """
     heights, used = loss.value(points) - slopes * points, weights > 0
     if not used.all():  # losses without weight may be infinite
@@ -152,7 +152,7 @@ def lower_bounds(setting: Judged, loss: Loss, weights: Array, points: Array, slo
 
 
 def balance(signed: Array) -> Array:
-    """Return factors in [0, 1] that reduce the positive or the negative numbers of each row so that it sums to zero.
+    """Return factors in [0, 1] that reduce the positive or the negative numbers in each row so that they sum to zero.
 
     If the sum were not zero, a free intercept could lower the bound without limit.
     """
@@ -208,8 +208,8 @@ def _at_kinks(setting: Judged, loss: Loss, weights: Array, margins: Array, tol: 
 def hinge_bounds(rows: Any, mass: Array, penalty: Array, dual: Array) -> Array:
     """Return lower bounds (problems,) for average-hinge problems from dual points (problems, samples).
 
-    A bound is ``sum a - sum_j (sum a * rows_j)^2 / (2 penalty_j)`` for any 0 <= a <= mass, with the signed rows of a
-    design and penalties (problems, coordinates). Only the last coordinate is balanced, so the bound is 0 if alpha = 0.
+    A bound is ``sum a - sum_j (sum a * rows_j)^2 / (2 penalty_j)`` for any 0 <= a <= mass, given signed rows and
+    penalties (problems, coordinates). Only the last coordinate is balanced, so the bound is 0 if alpha = 0.
     """
     dual = np.clip(dual, 0, mass)
     last = rows[:, -1] if isinstance(rows, np.ndarray) else rows[:, [-1]].toarray()[:, 0]

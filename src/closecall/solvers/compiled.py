@@ -1,7 +1,7 @@
-"""The compiled version of the most expensive functions in :mod:`.kernels`, which gives the same results.
+"""A compiled version of the most expensive functions in :mod:`.kernels`, which returns the same results.
 
-`pull.c` is compiled when the package is installed, if there is a C compiler. Without it, everything runs in NumPy and
-is several times slower. The compiled version supports the logistic and hinge losses on dense rows, and releases the
+`pull.c` is compiled when the package is installed, if a C compiler is available. Otherwise, everything runs in NumPy
+and is several times slower. The compiled version supports the logistic and hinge losses on dense rows, and releases the
 GIL.
 """
 
@@ -43,7 +43,7 @@ LIBRARY = load("_pull.so", pull_f32=_PULL, pull_f64=_PULL)
 
 
 def serves(design: Design, codes: Array, m: Array, masses: list[Mass]) -> Array:
-    """Return which of the rows with these codes (rows,) the compiled kernel supports, given the masses of the folds."""
+    """Return a mask of the rows that the compiled kernel supports, given their codes (rows,) and the fold masses."""
     if LIBRARY is None or not isinstance(design.signed, np.ndarray):
         return np.zeros(len(m), dtype=bool)
     plain = np.array([mass.unit for mass in masses])[codes[2]]  # `top` with general masses has a rule of its own
@@ -76,11 +76,11 @@ class Puller:
 
 
 class BoundPull:
-    """Repeated gradients of the same rows, for which the arguments of the C function are prepared only once.
+    """Repeated gradients for the same rows; the arguments of the C function are prepared only once.
 
-    ``codes`` (3, rows) come from :func:`codes`. Hints (rows, 3) are the last position of each row's k-th key, its
-    drift, and the width of the search around it, which is negative if unknown. The hints must be contiguous, and every
-    call updates them.
+    ``codes`` (3, rows) come from :func:`codes`. The hints (rows, 3) are the last position of each row's k-th key, the
+    drift of this position, and the width of the search around it (negative if unknown). The hints must be contiguous,
+    and every call updates them.
     """
 
     def __init__(self, puller: Puller, codes: Array, hints: Array) -> None:
@@ -99,9 +99,9 @@ class BoundPull:
     def pull(self, k: Array) -> int:
         """Turn the negated margins in ``values`` (rows, samples) into pulls, the weighted negated slopes, in place.
 
-        The masses k (rows,) are positive and do not exceed those of the folds. If few examples of a row have a pull and
-        the rows of the design are contiguous, the C code sums the gradient of this row. The pulls of all other rows
-        move to the front of the values. Return the number of these rows, whose indices are in ``left``.
+        The masses k (rows,) are positive and do not exceed the masses of the folds. If few examples in a row have a
+        nonzero pull and the design's rows are contiguous, the C code computes the row's gradient. The pulls of the
+        other rows are moved to the front of ``values``. Return the number of other rows; ``left`` has their indices.
         """
         self.k[:] = k
         return int(self.function(*self.arguments))

@@ -1,14 +1,14 @@
-"""Minimise averages with second-order steps where these are cheap, and otherwise with a batched L-BFGS.
+"""Minimise average losses with second-order steps where these are cheap, and otherwise with a batched L-BFGS.
 
 Neither method ever increases the objective. L-BFGS advances all problems together, with one pass over the data for each
 trial point. Every problem is a row with its own line search, memory and stopping test. The coordinates are scaled by
-the diagonal of the curvature bound, ``c * z^2 + alpha``. If columns are dependent, the curvature exceeds the diagonal
-in a few directions, which the memory captures, and the first step is short enough for them.
+the diagonal of the curvature bound, ``c * z^2 + alpha``. If columns are linearly dependent, the curvature exceeds the
+diagonal in a few directions. The L-BFGS memory captures these directions, and the first step is short enough for them.
 
 For L-BFGS, the hinge is rounded over a width (Huber's rounding) and shifted for each example by a multiplier, which is
 the example's slope at the kink and its dual variable (the method of multipliers: Hestenes 1969, Powell 1969). Whenever
-a row is solved well enough for its multipliers, its slopes become the next multipliers. The width need not shrink, so
-steps stay long. The slopes are a feasible point of the dual, so a row stops when its gap is small enough.
+a row is solved well enough for its current multipliers, its slopes become the next multipliers. The width need not
+shrink, so steps remain long. The slopes are a feasible point of the dual, so a row stops when its gap is small enough.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from .steps import Rows
 SECOND_ORDER = {"logistic": newton_logistic, "hinge": interior_hinge}
 #: The final width, in margins, over which the hinge is rounded. The first width is the mean distance from the kink, and
 #: each update of the multipliers divides it by four. With final widths from 0.03 to 0.3, the number of passes on 36
-#: sparse sets varies by a third.
+#: sparse data sets varies by a third.
 WIDTH = 0.1
 
 
 def minimize(design: Design, rows: Rows, masses: list[Mass], start: Array, limits: Limits) -> Found:
     """Solve the average-loss problems in ``rows``, given starts (rows, coordinates) and the masses of the folds.
 
-    Return the coordinates, the passes used, the snapshots and lower bounds on the minima (0 if unknown) of all rows.
+    For all rows, return the coordinates, numbers of passes, snapshots and lower bounds on the minima (0 if unknown).
     """
     found = start.copy(), np.full(len(start), limits.passes), start.copy(), np.zeros(len(start))
     if limits.passes < 1:
@@ -61,12 +61,12 @@ def minimize(design: Design, rows: Rows, masses: list[Mass], start: Array, limit
 
 
 def _smooth(loss: str) -> bool:
-    """Return whether a loss with second-order steps uses Newton steps."""
+    """Return whether a loss that is solved with second-order steps uses Newton steps."""
     return not get_loss(loss).kinks
 
 
 def _groups(design: Design, rows: Rows, cheap: list[str]) -> list[tuple[str, Array]]:
-    """Return groups of rows to solve together, with one loss and one fold (all folds if call overhead dominates)."""
+    """Return groups of rows to solve together, with a single loss and fold (all folds if call overhead dominates)."""
     groups = []
     for loss in np.unique(rows.loss).tolist():
         same = np.flatnonzero(rows.loss == loss)
@@ -123,7 +123,7 @@ def quasi_newton(design: Design, loss: str, masses: list[Mass], alpha: Array, st
 
 
 def _rounded_hinge(negative: Array, shares: Array, width: Array) -> tuple[Array, Array, Array, Array]:
-    """Return rounded losses, negated slopes, plain losses and the slack at the kink, all with shape (rows, samples)."""
+    """Return rounded losses, negated slopes, plain losses and slacks at the kink, all with shape (rows, samples)."""
     width = width[:, None].astype(negative.dtype)
     short = 1 + negative
     moved = short + width * shares
@@ -173,7 +173,7 @@ class _State:
         return (slice(begin, begin + self.limits.block_rows) for begin in range(0, rows, self.limits.block_rows))
 
     def evaluate(self, C: Array, rows: Array | slice = slice(None)) -> tuple[Array, Array, Array, Array]:
-        """Return the minimised function's value and gradient at C for these rows, the objective and the slack."""
+        """Return the value and gradient of the minimised function at C for these rows, the objective and the slack."""
         shares, width, alpha = self.shares[rows], self.width[rows], self.alpha[rows]
         sums, gradient = np.zeros((3, len(C))), np.empty_like(C)
         weights = 1 if self.mass.factors is None else self.mass.factors
@@ -226,7 +226,7 @@ class _State:
 
         A gap is the sum of the slack, the squared gradient divided by twice the penalty, and the correction for a free
         intercept. If the gradient term is small compared with the slack, the multipliers need an update. With factors
-        from 0.1 to 2 instead of 0.5, the number of passes on 36 sparse sets varies by a third.
+        from 0.1 to 2 instead of 0.5, the number of passes on 36 sparse data sets varies by a third.
         """
         penalty, steep = self.alpha[:, None] * self.design.penalized, np.abs(self.gradient)
         weights = self.mass.values.astype(np.float64)

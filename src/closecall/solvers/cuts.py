@@ -27,7 +27,7 @@ CLOSE, ABOVE, ALL = range(3)
 
 @dataclass(frozen=True)
 class LossWindow:
-    """A window of losses between two edges with ramps; ``spread`` is the change in their width per unit of the cut."""
+    """A window of losses between two edges with ramps; ``spread`` is the change in ramp width per unit of the cut."""
 
     low: float = -np.inf
     high: float = np.inf
@@ -54,7 +54,7 @@ class LossWindow:
 
 
 class Rounded:
-    """A loss with every kink replaced by a parabola of a given width, whose slopes lie between those on either side."""
+    """A loss with every kink replaced by a parabola of a given width, so that the slope is continuous."""
 
     def __init__(self, loss: Loss) -> None:
         self.loss = loss
@@ -88,9 +88,9 @@ class Rounded:
 
 @dataclass(frozen=True)
 class LossCut:
-    """How a problem selects examples: the kind of window, and the mass k inside it; ``slack`` scales its tolerance.
+    """How a problem selects examples: the kind of window and the mass k inside; ``slack`` scales the tolerance of k.
 
-    The largest losses, with a total mass of ``m``, are left out first. This choice gives the smallest aggregate, so
+    The largest losses, with a total mass of ``m``, are left out first. This choice minimises the aggregate, so
     alternating between leaving out losses and solving never increases the objective. ``convex`` states whether the rest
     of the problem is convex.
     """
@@ -121,7 +121,7 @@ def cut_of(problem: Problem, mass: Array) -> LossCut | None:
 
 
 def left_out(losses: Array, mass: Array, m: float) -> Array:
-    """Return the masses (samples,) without the mass m of the largest losses; tied examples share the remainder."""
+    """Return the masses (samples,) without a mass m of the largest losses; tied examples share the remainder."""
     return mass - take_smallest(-losses[None], mass, m)[0] if m > 0 else mass
 
 
@@ -136,7 +136,7 @@ def edge_at(cut: LossCut, losses: Array, mass: Array, threshold: float) -> float
 
 
 class Sums:
-    """Sums over rows. The sums over two sets of rows are added field by field."""
+    """Sums over rows. Adding two such objects adds the sums field by field."""
 
     def __add__(self, other: Any) -> Any:
         both = zip(vars(self).values(), vars(other).values(), strict=True)

@@ -73,7 +73,7 @@ class Design:
         return np.asarray((self.across @ pull.T).T)
 
     def to_parameters(self, coordinates: Array) -> tuple[Array, Array]:
-        """Return coefficients (problems, features) and intercepts (problems,) for coordinates."""
+        """Convert coordinates to coefficients (problems, features) and intercepts (problems,)."""
         free, none = self.intercept == "free", self.intercept == "none"
         if self.columns is not None:
             coef = np.zeros((len(coordinates), self.features))
@@ -87,7 +87,7 @@ class Design:
         return columns, intercepts - (columns @ self.mean if self.mean is not None else 0.0)
 
     def to_coordinates(self, coef: Array, intercept: Array) -> Array:
-        """Return the coordinates of given parameters without the directions in which all examples are zero."""
+        """Return the coordinates of given parameters, omitting the directions in which all examples are zero."""
         free = self.intercept == "free"
         coef = coef if self.columns is None else coef[:, self.columns]
         inner = np.column_stack([coef, intercept]) if self.intercept == "penalized" else coef
@@ -129,7 +129,7 @@ def _empty(samples: int, coordinates: int, dtype: Any) -> Array:
 
 
 def row_blocks(shape: tuple[int, ...], entries: int = 1 << 17) -> list[slice]:
-    """Return slices of rows with at most ``entries`` entries; the default, 1 MB in float64, stays in the cache."""
+    """Return slices of rows with at most ``entries`` entries; the default, 1 MB in float64, fits in the cache."""
     size = max(1, entries // max(1, shape[1]))
     return [slice(start, min(start + size, shape[0])) for start in range(0, shape[0], size)]
 
@@ -145,8 +145,8 @@ def _columns(block: Array, mean: Array | None, kind: str) -> Array:
 def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[Array, Array]:
     """Return the eigenvalues and eigenvectors of the weighted Gram matrix.
 
-    The Gram matrix is inaccurate for singular values 1e8 times smaller than the largest one. If the matrix looks
-    ill-conditioned, a blocked QR decomposition (four times slower if X has many rows) is used instead.
+    Singular values 1e8 times smaller than the largest one cannot be computed accurately from the Gram matrix. If the
+    matrix looks ill-conditioned, a blocked QR decomposition (four times slower if X has many rows) is used instead.
     """
 
     def weighted(rows: slice) -> Array:
@@ -174,7 +174,7 @@ def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[A
 
 
 def finite(array: Array) -> Array:
-    """Return the array, or raise an error if it has overflowed; LAPACK might not terminate for such an array."""
+    """Return the array, or raise an error if any value has overflowed; LAPACK might not terminate for such an array."""
     if not np.isfinite(array).all():
         raise FloatingPointError(
             "products of features and weights overflow; scale the features (StandardScaler) or the weights"
@@ -255,7 +255,7 @@ def merge_duplicates(X: Any, y: Array, masses: Array) -> tuple[Any, Array, Array
 
 
 def _hashes(table: Array) -> tuple[Array, Array]:
-    """Return a hash of the bytes of every row, and the rows in float64."""
+    """Return a hash of each row's bytes, and the rows in float64."""
     table = np.ascontiguousarray(table, dtype=np.float64) + 0.0  # -0.0 becomes 0.0
     words = table.view(np.uint64)
     odd = np.random.default_rng(0).integers(1, 1 << 63, words.shape[1], dtype=np.uint64) * 2 + 1

@@ -1,4 +1,4 @@
-"""Follow paths of cuts for problems that select examples, choose their starts and ends, and certify the results.
+"""Follow paths of cuts for problems that select examples, choose the starts and ends of paths, and certify results.
 
 If there are many rows, paths begin on a sample, and only their last edges are determined from all rows.
 """
@@ -59,10 +59,10 @@ class Engine:
 
     Close-k problems with the same loss, fold and alpha are points on one path, whose stages take at most ``stage``
     steps. Further starts use random masses, which are determined by the hashes ``words`` (samples,) of the rows. The
-    end with the fewest errors is kept. The paths of other selections begin at the average. By default, ``n_starts`` is
-    as large as the number of rows allows. With ``rough``, the ends are only precise enough for the first round of a
-    search. Once computed, standardised rows and the masses of starts are stored in ``known``, which the calls of a
-    search share.
+    end with the fewest errors is kept. The paths of other selections begin at the minimum of the average loss. By
+    default, ``n_starts`` is as large as the number of rows allows. With ``rough``, the ends are only precise enough for
+    the first round of a search. Standardised rows and the masses of starts are stored in ``known``, which all calls in
+    a search share.
     """
 
     X: Array
@@ -111,14 +111,14 @@ class Engine:
         return self.known[key]
 
     def start_masses(self, some: Any, fold: int, starts: int) -> list[Array]:
-        """Return the masses (samples,) of each start of a fold, for all rows or for the sample."""
+        """Return the masses (samples,) for each start in a fold, for all rows or for the sample."""
         key = isinstance(some, slice), fold, starts
         if key not in self.known:
             self.known[key] = [*start_masses(self.X[some], self.masses[fold][some], self.words[some], starts)]
         return self.known[key]
 
     def _follow(self, selections: list[Selection], keep: int) -> None:
-        """Follow the paths of close selections, and store the best ends and the number of evaluations in them."""
+        """Follow the paths of close-k selections, and store in each one its best ends and number of evaluations."""
         if not selections:
             return
         some: Any = slice(None)
@@ -157,7 +157,7 @@ class Engine:
 
 @dataclass
 class Selection:
-    """One problem of an engine, on the rows of its fold, with the best ends of its paths and the evaluation count."""
+    """One problem of an engine on the rows of its fold, its best path ends, and the number of evaluations."""
 
     engine: Engine
     rows: DenseRows
@@ -175,7 +175,7 @@ class Selection:
         return walk_on(rows, self.problem.alpha * self.rows.penalized, self.engine.stage, tol)
 
     def close(self, tol: float | None) -> tuple[Array, float, float]:
-        """Return the end with the fewest errors and, among these, the smallest gap, with its gap and errors."""
+        """Return the end with the fewest errors (in a tie, the one with the smallest gap), its gap and its errors."""
         if tol is None:
             walk, end = self.walk(EXACT), self.ends[0]
             if not self.engine.rough:
@@ -192,7 +192,7 @@ class Selection:
         return min((end for end in found if end[2] <= least), key=lambda end: (end[1] > tol, end[2], end[1]))
 
     def other(self, tol: float | None) -> tuple[Array, float, float]:
-        """Do what ``close`` does for any other selection, beginning at the average for each start (one if convex)."""
+        """Return the best end for any other selection, its gap and its errors; paths start at average-loss minima."""
         starts = self.engine.n_starts or starts_for(len(self.mass), len(self.rows.across))
         starts = 1 if self.cut.convex and not self.cut.m else starts
         masses = self.engine.start_masses(slice(None), self.fold, starts)
@@ -225,7 +225,7 @@ class Selection:
         return float(((c @ self.rows.across >= 0)[: len(self.mass)] * self.mass).sum())
 
     def polish(self, c: Array, tol: float) -> tuple[Array, float]:
-        """Move the end of another run to a certified point; the gap is infinite if no such point is as good."""
+        """Move the end of another run to a certified point; the gap is infinite if every such point is worse."""
         if self.cut is None:
             penalty = self.problem.alpha * self.rows.penalized
             return hold(self.rows.margins(self.problem.loss, self.mass), self.problem, penalty, c, tol)

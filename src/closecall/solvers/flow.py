@@ -1,13 +1,13 @@
 """Certified solutions of close-k problems on many rows, found by following a flow.
 
 If there are many rows, the penalty per example is small and scores are large. Most losses inside the cut are then tiny,
-and a ramp with a width proportional to the cut would reach all correctly classified rows. Below T, the width of the
+and a ramp whose width is proportional to the cut would include all correctly classified rows. Below T, the width of the
 ramp is therefore measured in logarithms of losses (multiplied by T, so that both scales agree at T). The unknowns are
 the coordinates and the *place*, the negated logarithm of the smallest selected loss. The gradient must be zero and the
 weights must sum to k. Implicit Euler steps in the metric of the curvature follow the flow towards this point
 (pseudo-transient continuation). The steps become longer as the gradient decreases, and are limited where the selection
-changes with the coordinates and the curvature is low. On 10^5 x 20 data with k = 0.1 and alpha = 1, the flow takes 0.03
-s; the stages of :mod:`closecall.solvers.stages` at fixed cuts take 5 s and produce no certificate.
+changes with the coordinates and the curvature is low. For 10^5 rows and 20 columns, with k = 0.1 and alpha = 1, the
+flow takes 0.03 s; the stages of :mod:`closecall.solvers.stages` at fixed cuts take 5 s and produce no certificate.
 
 A point is certified with the weights of a ramp that is so narrow that it changes no loss by more than ``tol`` times the
 mean loss. The tangents touch where a Newton step with these weights would end, so the gap is about the gain of that
@@ -36,7 +36,7 @@ PLACES = -5.0, 600.0  # the range in which the place is sought
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a flow: its coordinates, ramp, sums and distance from stationarity, and where its tangents touch."""
+    """A point of a flow: its coordinates, ramp, sums and distance from stationarity, and the points of tangency."""
 
     c: Array
     ramp: Ramp
@@ -125,9 +125,9 @@ class Flow:
         return self.stage(point.c, (self.placed(point, width), width), enough, 1e3)
 
     def stage(self, c: Array, ramp: Ramp, enough: float, time: float = 10.0) -> Point | None:
-        """Return a stationary point of one ramp with a residual of at most ``enough``; the first step takes ``time``.
+        """Return a stationary point of one ramp with a residual of at most ``enough``; ``time`` is the first step size.
 
-        A step that more than quadruples the residual is undone and repeated with a shorter time.
+        A step that more than quadruples the residual is undone and repeated with a smaller ``time``.
         """
         best, inverse, here = None, 1.0, self.see(c, ramp, None)
         for _ in range(60):
@@ -201,7 +201,7 @@ class Flow:
         """Return an implicit step of the flow: the changes in the coordinates and in the place.
 
         The step changes the margins by at most half their size or 0.5, whichever is larger. It changes the place by at
-        most a quarter of its size or 1, whichever is larger.
+        most a quarter of its absolute value or 1, whichever is larger.
         """
         sums, held, missing = point.sums, self.held(point.sums), point.sums.held - self.k
         nowhere = np.full(len(point.c), np.nan), 0.0

@@ -1,6 +1,6 @@
 """The most expensive functions, which compute gradients from negated margins for one block of problems at a time.
 
-A block consists of a few rows (problems) with the same loss, kind of aggregate and fold, and is small enough to stay in
+A block consists of a few rows (problems) with the same loss, kind of aggregate and fold, and is small enough to fit in
 the cache. Arrays are overwritten where possible. On one AVX-512 core in float32, `np.exp` takes 0.5 ns per element,
 `np.partition` 1.6 ns (with the same position for all rows), `np.sort` 3 ns and `scipy.special.expit` 8 ns.
 """
@@ -77,7 +77,7 @@ def _hinge_key(negative: Array) -> tuple[Array, Array]:
 
 
 def closeness(loss: str) -> tuple[Key, Finish]:
-    """Return two functions: negated margins -> (keys that grow with abs(l - T), raw), and raw -> negated slopes."""
+    """Return functions that map negated margins to (keys growing with abs(l - T), raw), and raw to negated slopes."""
     item, finish = get_loss(loss), partial(minus_slope, loss)
 
     def key(negative: Array) -> tuple[Array, Array]:
@@ -129,7 +129,7 @@ def _weighted_edges(keys: Array, mass: Array, k: Array) -> Array:
 
 
 def select(keys: Array, k: Array, mass: Mass) -> Array:
-    """Return weights that select a total mass of k with the smallest keys (Boolean if every weight is 0 or 1).
+    """Return weights that select the smallest keys, with a total mass of k (Boolean if every weight is 0 or 1).
 
     This is a fast version of :func:`closecall.aggregates.take_smallest`. The keys (problems, samples) of examples
     outside the fold are overwritten, and k (problems,) must be positive.
@@ -168,7 +168,7 @@ def _ranked_weights(keys: Array, k: Array, m: Array, mass: Mass) -> Array:
 
 
 def _top_weights(keys: Array, k: Array, mass: Mass) -> Array:
-    """Return one unit of weight, shared by the examples that tie for the k-th smallest key (see aggregates._top)."""
+    """Return weights that sum to 1, shared by the examples that tie for the k-th smallest key (see aggregates._top)."""
     if mass.unit:
         if mass.outside is not None:
             keys[:, mass.outside] = np.inf
@@ -212,7 +212,7 @@ Pull = Callable[[Design, str, Array, Array, Array, Mass], Array]
 
 
 def _apply(design: Design, weights: Array, raw: Array, finish: Finish, k: Array) -> Array:
-    """Return the gradient of the weighted losses; if few examples are selected, multiply only these."""
+    """Return the gradient of the weighted losses; if few examples are selected, use only these in the product."""
     samples, count = raw.shape[1], int(k[0])
     few = weights.dtype == np.bool_ and count * GATHER <= samples and isinstance(design.signed, np.ndarray)
     if not few or (k != count).any():

@@ -31,13 +31,13 @@ WORSE = 0.01
 
 
 def serves(problem: Problem, cut: LossCut, size: int) -> bool:
-    """Return whether a flow can solve a problem, which needs a close selection, a smooth convex loss and a penalty."""
+    """Return whether a flow can solve a problem: it needs a close selection, a smooth convex loss and a penalty."""
     loss = get_loss(problem.loss)
     return cut.kind == CLOSE and loss.convex and not loss.kinks and problem.alpha > 0 and size <= LARGEST_RANK
 
 
 def shares_of(counts: dict[Any, int], room: float) -> dict[Any, float]:
-    """Return the share of each label's rows to draw; a quarter of the ``room`` rows is divided equally among labels.
+    """Return the share of rows to draw for each label; a quarter of the ``room`` rows is divided equally among labels.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def shares_of(counts: dict[Any, int], room: float) -> dict[Any, float]:
 
 
 def sample_sizes(rows: int, k: float) -> tuple[int, int]:
-    """Return the sizes of a path's sample and of the second sample, where ``k`` is the share of the mass in the cut.
+    """Return the sizes of the samples for a path and for a start, where ``k`` is the share of the mass in the cut.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def sample_sizes(rows: int, k: float) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Sample:
-    """A sample of rows with their labels -1 and +1, their hashes, and the mass that each row represents."""
+    """A sample of rows with their labels (-1 or +1), their hashes, and the mass that each row represents."""
 
     X: Array
     signs: Array
@@ -71,7 +71,7 @@ class Sample:
 
     @classmethod
     def draw(cls, X: Array, signs: Array, mass: Array, words: Array, room: int) -> Sample:
-        """Draw about ``room`` rows, chosen by their hashes; rows with a rare label are chosen more often."""
+        """Draw about ``room`` rows by hash; rows with rare labels are more likely to be drawn."""
         ahead = int(np.count_nonzero(signs > 0))
         shares = shares_of({1: ahead, -1: len(signs) - ahead}, room)
         limits = np.where(signs > 0, shares[1], shares[-1])

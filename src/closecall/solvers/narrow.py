@@ -4,8 +4,8 @@ If an aggregate selects examples by a cut, the weights of the certificate are th
 narrow that its selection becomes exact if losses change by at most ``tol`` times the objective per unit of selected
 mass. If the problem is convex, the weights are a point of its dual, which gives a lower bound on the minimum.
 
-For other aggregates, the weighted average is minimised and the weights are updated in turn. A fixed point is optimal
-for its own weights, which certifies it. An objective that is differentiable everywhere, such as a tilted loss or a
+For other aggregates, minimising the weighted average alternates with updating the weights. A fixed point is certified
+because it is optimal for its own weights. An objective that is differentiable everywhere, such as a tilted loss or a
 smoothed superquantile, is first minimised directly.
 """
 
@@ -133,7 +133,7 @@ def hold(rows: Any, problem: Problem, penalty: Array, c: Array, tol: float) -> t
 
 
 def weighed(rows: Any, problem: Problem, c: Array) -> tuple[Array, float, float]:
-    """Return the aggregate's own weights (samples,) at c, the weighted sum of the losses, and the excess over it."""
+    """Return the aggregate's own weights (samples,) at c, the sum of weighted losses, and the excess over it."""
     aggregate, losses = get_aggregate(problem.aggregate), rows.plain_losses(c)
     k, m = (np.asarray(count) for count in counts(problem, float(rows.mass.sum())))
     weights = aggregate.weigh(losses[None], rows.mass, rows.threshold, k, m)[0]

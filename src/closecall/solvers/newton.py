@@ -1,7 +1,7 @@
-"""Second-order steps for averages: Newton steps for the logistic loss, and an interior-point method for the hinge.
+"""Second-order steps for average losses: Newton steps for the logistic loss, and interior-point steps for the hinge.
 
 If a Hessian is cheap, a dozen Newton steps replace hundreds of gradient steps, however small alpha is. The average
-hinge has no Hessian, but minimising it is a quadratic program, for which an interior-point method uses the same
+hinge loss has no Hessian, but minimising it is a quadratic program, for which an interior-point method uses the same
 weighted Gram matrices and computes the duality gap. All problems with the same loss and fold advance together, so
 arrays have shape (problems, samples) or (problems, coordinates). Margins are updated rather than recomputed.
 """
@@ -41,7 +41,7 @@ class Limits:
 
 
 class Book:
-    """A record of which problems are still running, and of their states at the end and at the snapshot."""
+    """A record of which problems are still running, and of the state of each problem at the end and at the snapshot."""
 
     def __init__(self, start: Array, limits: Limits, folds: bool = False) -> None:
         self.limits, self.folds, self.number = limits, folds, 1
@@ -105,7 +105,7 @@ def _solve(matrices: Array, diagonal: Array, right: Array) -> Array:
 
 
 def newton_logistic(rows: Array, mass: Array, penalty: Array, start: Array, limits: Limits) -> Found:
-    """Solve average-logistic-loss problems with Newton steps and a line search on the margins.
+    """Minimise the average logistic loss with Newton steps and a line search on the margins.
 
     ``rows`` (samples, coordinates) are ``-y * z``, as in a design. ``mass`` has shape (samples,), or (problems,
     samples) if problems from several folds advance together. ``penalty`` is alpha for penalised coordinates and 0 for
@@ -144,9 +144,9 @@ def newton_logistic(rows: Array, mass: Array, penalty: Array, start: Array, limi
 class _Hessians:
     """The weighted Gram matrices (problems, coordinates, coordinates) of a Newton run, reused while steps are good.
 
-    A matrix costs as much as several gradients. The last matrix is reused if its decrement has fallen to a twentieth of
-    the previous one, and if the gradient after such a step would be small enough for the certificate, which divides the
-    squared gradient by alpha.
+    A matrix costs as much as several gradients. The last matrix is reused if the Newton decrement has fallen to a
+    twentieth of the previous one, and if the gradient after such a step would be small enough for the certificate,
+    which divides the squared gradient by alpha.
     """
 
     def __init__(self, rows: Array, light: Array, problems: int) -> None:
@@ -192,7 +192,7 @@ def logistic_losses(negative: Array) -> tuple[Array, Array]:
 
     ``log(1 + small)`` is accurate to the last digits here, because the exactly known rounding error of the sum is added
     back with the slope of the logarithm. This formula is four times as fast as ``np.log1p`` on processors without a
-    vectorised version of it.
+    vectorised version of ``np.log1p``.
 
     Examples
     --------
@@ -219,7 +219,7 @@ def _line_search(
     along: Array, margins: Array, flat: Array, C: Array, step: Array, penalty: Array, mass: Array, value: Array,
     fall: Array, near: Array,
 ) -> tuple[Array, Array, Array, Array]:  # fmt: skip
-    """Return the largest step (1, 1/2, ...) that reduces each objective enough, or 0 if only rounding error remains.
+    """Return the largest step (1, 1/2, ...) that reduces each objective enough, or 0 if only rounding errors remain.
 
     Also return the margins, their exponentials and the objectives at this point, which the next step reuses. ``along``
     is the change in the negated margins per unit step.
@@ -252,11 +252,11 @@ def _line_search(
 
 
 def interior_hinge(rows: Array, mass: Array, penalty: Array, start: Array, limits: Limits) -> Found:
-    """Solve average-hinge-loss problems with a primal-dual interior-point method (Mehrotra's predictor-corrector).
+    """Minimise the average hinge loss with a primal-dual interior-point method (Mehrotra's predictor-corrector).
 
     The problem min 1/2 w'Pw + c'xi with xi >= 0 and slack s = m + xi - 1 >= 0 has the multipliers a for s and c - a for
-    xi. At the optimum, Pw = sum of a * y * z, a * s = 0 and (c - a) * xi = 0. Eliminating all variables but w leaves
-    one system with a weighted Gram matrix per step (Ferris & Munson 2002). The parameters are those of
+    xi. At the optimum, Pw = sum of a * y * z, a * s = 0 and (c - a) * xi = 0. Eliminating all variables except w leaves
+    one system per step, with a weighted Gram matrix (Ferris & Munson 2002). The parameters are the same as for
     :func:`newton_logistic`, but every mass must be positive. The best point so far is kept, so more passes never give a
     higher objective.
     """

@@ -1,7 +1,7 @@
 """Paths on dense rows, whose stages run in C for the losses that `path.c` supports; paths run in several threads.
 
-The solution of a nonconvex problem depends on its start. Further starts are the ends of paths with random masses, which
-are the same in the folds and in the refit. The problem is solved again from each of these starts.
+The solution of a nonconvex problem depends on its start. The problem is therefore solved from several starts. Most of
+them are the ends of paths with random masses, which are the same in the folds and in the refit.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class KernelRows(ctypes.Structure):
 class CompiledWalk(Walk):
     """A :class:`Walk` on :class:`Margins` of :class:`DenseRows` whose stages run in C.
 
-    The curvature of a :class:`Spot` is an array with five results, the coordinates and a factor, together with the
-    number of steps that correct the factor.
+    The curvature of a :class:`Spot` consists of an array (five results, the coordinates and a factor) and the number of
+    steps that correct the factor.
     """
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class CompiledWalk(Walk):
         self.last: Spot | None = None
 
     def _kernel(self) -> int:
-        """Return the address of the rows with the current masses and window."""
+        """Return the memory address of the rows with the current masses and window."""
         if self.filled is not self.rows.mass:
             self.filled = self.rows.mass
             self.mass[: self.samples] = self.filled
@@ -107,9 +107,9 @@ def walk_on(rows: Margins, penalty: Array, stage: int = STAGE, tol: float = TOL)
 
 @dataclass(frozen=True)
 class PathTask:
-    """A path that starts at the average with the masses ``run`` (samples,) and ends at cuts with the masses ``own``.
+    """A path from the minimum of the average loss with masses ``run`` (samples,) to cuts with masses ``own``.
 
-    The targets ``k`` are masses in descending order, and the average is minimised from ``start`` (coordinates,).
+    The targets ``k`` are masses in descending order, and the average loss is minimised from ``start`` (coordinates,).
     """
 
     loss: str
@@ -126,7 +126,7 @@ def follow(
 ) -> list[tuple[list[Spot], int]]:  # fmt: skip
     """Follow every path to its last k, and return a :class:`Spot` for each k and the number of evaluations.
 
-    ``tol`` is the precision of the stages, and ``near`` is the precision of the mass inside as a share of k.
+    ``tol`` is the precision of the stages, and ``near`` is the precision of the mass inside the cut, relative to k.
     """
 
     def path(task: PathTask) -> tuple[list[Spot], int]:
@@ -141,7 +141,7 @@ def follow(
 
 
 def averages(rows: DenseRows, loss: str, masses: Sequence[Array], alpha: float) -> list[Array]:
-    """Return the minimum of the average for each set of masses; the logistic loss replaces nonconvex losses."""
+    """Return the minimum of the average loss for each set of masses; the logistic loss replaces nonconvex losses."""
     loss, penalty = loss if get_loss(loss).convex else "logistic", alpha * rows.penalized
     return [walk_on(rows.margins(loss, mass), penalty).settle(np.zeros(len(penalty)), np.inf).c for mass in masses]
 
@@ -181,8 +181,8 @@ class Crew:
 def starts_for(samples: int, size: int) -> int:
     """Return the default number of starts for rows (samples, size): two to ten, depending on the cost.
 
-    On 23 PMLB sets with 120 to 1,700 rows, ten starts gave no more training errors than the best of twenty runs of
-    Algorithm 1 in 91 % of 184 problems, four starts in 83 %, and one start in 67 %.
+    On 23 PMLB data sets with 120 to 1,700 rows, ten starts gave at most as many training errors as the best of twenty
+    runs of Algorithm 1 in 91 % of 184 problems; four starts did so in 83 %, and one start in 67 %.
 
     Examples
     --------
@@ -196,10 +196,10 @@ def starts_for(samples: int, size: int) -> int:
 def start_masses(X: Array, mass: Array, words: Array, n_starts: int) -> Array:
     """Return the masses of each start (n_starts, samples).
 
-    The first start uses the given masses. The second practically ignores the most extreme quarter of the rows, because
-    outliers shift the average so much that later steps cannot correct it. The others multiply the masses by random
-    factors with mean 1, which are in turn exponential, squared exponential, and concentrated on one row in five. The
-    more these factors deviate from 1, the further apart the paths end.
+    The first start uses the given masses. The second start nearly ignores the most extreme quarter of the rows, because
+    outliers can shift the minimum of the average loss so much that later steps cannot correct it. The others multiply
+    the masses by random factors with mean 1, which are exponential, squared exponential, or concentrated on one row in
+    five, in rotation. The more these factors deviate from 1, the further apart the ends of the paths are.
     """
     factors = [np.ones(len(words))]
     if n_starts > 1:

@@ -1,9 +1,9 @@
-"""The slow and simple reference solver, which defines the batched solver's results and solves one problem at a time.
+"""The slow and simple reference solver, which solves one problem at a time and defines the correct results.
 
-The code follows the definitions and computes in float64. The aggregate's weights are found by sorting
-(:mod:`closecall.aggregates`), and k by Algorithm 1 (:mod:`closecall.schedules`). The convex average is minimised by
-SciPy's L-BFGS-B, and every other problem by the majorising steps of :mod:`closecall.solvers.steps`. Nothing is shared,
-batched, rotated or approximated.
+The code follows the definitions and computes in float64. The aggregate's weights are computed by sorting
+(:mod:`closecall.aggregates`), and k follows Algorithm 1 (:mod:`closecall.schedules`). The convex average is minimised
+by SciPy's L-BFGS-B, and every other problem by the majorising steps of :mod:`closecall.solvers.steps`. Nothing is
+shared, batched, rotated or approximated.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def solve_one(
     penalize_intercept: bool = False,
     sample_weight: Any = None,
 ) -> Solution:
-    """Solve one problem; the other arguments are those of :func:`closecall.solvers.solve`.
+    """Solve one problem; the other arguments are the same as for :func:`closecall.solvers.solve`.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def solve_one(
 
 
 def _convex(Z: Array, y: Array, mass: Array, loss: Loss, penalty: Array, w: Array) -> Array:
-    """Return the minimum of the average-loss problem; any kink is rounded over shrinking widths."""
+    """Return the minimum of the average-loss problem; kinks are rounded over smaller and smaller widths."""
     widths = [1.0, 0.1, 0.01, 1e-3, 1e-4] if not np.isfinite(loss.curvature) else [0.0]
     for width in widths:
 

@@ -1,4 +1,4 @@
-"""Rows for paths, with standardised coordinates, losses with rounded kinks, and the tangents of certificates."""
+"""Rows for paths, with standardised coordinates, losses with rounded kinks, and the tangents for certificates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROUNDED = 1e-3  # the largest error of margins in single precision
 
 
 def in_cache(rows: int, width: int) -> list[slice]:
-    """Return slices (at least one) of rows, each with ``width`` entries, that stay in the cache as float64."""
+    """Return at least one slice of rows with ``width`` entries each; in float64, every slice fits in the cache."""
     return row_blocks((max(rows, 1), width), BLOCK)
 
 
@@ -37,12 +37,12 @@ class Standard:
         return len(self.mean) + self.intercept
 
     def to_parameters(self, c: Array) -> tuple[Array, Array]:
-        """Return the coefficients (..., features) and intercepts (...) for coordinates (..., coordinates)."""
+        """Convert coordinates (..., coordinates) to coefficients (..., features) and intercepts (...)."""
         coef = c[..., : len(self.mean)] / self.scale
         return coef, (c[..., -1] if self.intercept else np.zeros(c.shape[:-1])) - (coef * self.mean).sum(axis=-1)
 
     def to_coordinates(self, coef: Array, intercept: Any) -> Array:
-        """Return the coordinates for coefficients and intercepts (the inverse of :meth:`to_parameters`)."""
+        """Convert coefficients and intercepts to coordinates (the inverse of :meth:`to_parameters`)."""
         last = np.asarray(intercept + (coef * self.mean).sum(axis=-1))[..., None]
         return np.concatenate([coef * self.scale, last], axis=-1) if self.intercept else coef * self.scale
 
@@ -51,7 +51,7 @@ class Standard:
         return np.append(alpha / self.scale**2, [alpha * penalize_intercept] * self.intercept)
 
     def scores(self, X: Array, c: Array) -> Array:
-        """Return scores (rows,), in single precision if X has it and if it suffices within six scales of the mean."""
+        """Return scores (rows,), in float32 if X is and if that is precise enough within six scales of the mean."""
         coef, intercept = self.to_parameters(c)
         if X.dtype == np.float32 and np.finfo(np.float32).eps * float(
             np.abs(coef) @ (np.abs(self.mean) + 6.0 * self.scale)
@@ -117,8 +117,8 @@ class TangentSums(Sums):
 
     ``value`` and ``held`` are the sums of the weighted losses and of the weights. ``heights`` (3,) are the sums of the
     tangents at margin 0; the last one is for tangents of slope 0. ``pulls`` (2,) are the sums of the negated slopes,
-    and ``across`` (2, coordinates) those of the negated slopes times the rows. ``bend`` (coordinates, coordinates) is
-    the curvature of the losses with fixed weights.
+    and ``across`` (2, coordinates) contains the sums of the negated slopes times the rows. ``bend`` (coordinates,
+    coordinates) is the curvature of the losses with fixed weights.
     """
 
     value: float
@@ -129,7 +129,7 @@ class TangentSums(Sums):
     bend: Array
 
     def bound(self, penalty: Array, factor: float = 1.0) -> float:
-        """Return a lower bound (at least 0) on the objective for these weights times a factor."""
+        """Return a lower bound (at least 0) on the objective for these weights, multiplied by a factor."""
         factors = np.full(2, factor)
         if penalty[-1] == 0:  # a free intercept
             factors = factor * balance(self.pulls[None] * [-1, 1])[0]
@@ -156,7 +156,7 @@ class LossRows(ABC):
 
     @abstractmethod
     def plain_losses(self, c: Array) -> Array:
-        """Return the losses (samples,) without rounded kinks."""
+        """Return the losses (samples,) without rounding the kinks."""
 
     @abstractmethod
     def pull(self, view: Any, weights: Array) -> Array:
@@ -164,7 +164,7 @@ class LossRows(ABC):
 
     @abstractmethod
     def bend(self, view: Any, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
-        """Return the sizes that scale the damping, and the curvature.
+        """Return two results: the sizes that scale the damping, and the curvature.
 
         The losses are weighted by ``held`` and the squared slopes by ``turned``.
         """
@@ -193,7 +193,7 @@ class LossRows(ABC):
     def bound(
         self, c: Array, window: LossWindow, width: float, most: float, penalty: Array
     ) -> tuple[float, float, float]:
-        """Return the sums of the weighted losses and of the weights (at most ``most``), and the tangents' bound."""
+        """Return the sum of the weighted losses, the sum of weights (at most ``most``), and the tangent bound."""
         view = self.exact_view(c, width)
         weights = self.mass * window.parts(view.losses)[0]
         weights *= min(1.0, most / max(float(weights.sum()), 1e-300))

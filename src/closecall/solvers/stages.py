@@ -1,12 +1,12 @@
 """Paths of cuts, which minimise close-k as a clipped loss, stage by stage.
 
 At a fixed cut e, the close-k gradient is the gradient of ``sum of clip(l, T - e, T + e)``. Only the examples with ``|l
-- T| < e`` contribute to it, and an error beyond the cut is charged T + e, the paper's M. A stage is therefore an
-ordinary minimisation with Newton steps and a line search, in which corners are rounded over a ramp. Lowering the cut
-corresponds to the paper's decay. A single path visits every k, because k only determines the cut.
+- T| < e`` contribute to it, and an error beyond the cut costs T + e, the paper's M. A stage is therefore an ordinary
+minimisation with Newton steps and a line search, in which corners are rounded over a ramp. Lowering the cut corresponds
+to the paper's decay. A single path visits every k, because k determines only the cut.
 
 The method works for every loss, for several classes, and for rows on several machines. :mod:`closecall.solvers.path`
-replaces a stage by compiled code where possible.
+runs a stage in compiled code where possible.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KINK = 0.1  # the width over which the kinks of a loss are rounded
 
 @dataclass
 class Curvature:
-    """A Cholesky factor and later steps that correct it, as (step, change in the gradient, 1 / their product)."""
+    """A Cholesky factor and the later steps that correct it, as (step, change in the gradient, 1 / their product)."""
 
     factor: Array
     pairs: list[tuple[Array, Array, float]] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Curvature:
         return found
 
     def remember(self, step: Array, change: Array, predicted: float) -> bool:
-        """Add a pair unless there are already eight or its curvature is at most a hundredth of the prediction."""
+        """Add a pair unless there are already eight pairs or its curvature is at most a hundredth of the prediction."""
         curved = float(step @ change)
         if len(self.pairs) == 8 or not curved > 0.01 * predicted:
             return False
@@ -85,8 +85,8 @@ class Spot:
 class Walk:
     """The stages of one problem on ``rows`` (for example, a :class:`closecall.solvers.rows.Margins`).
 
-    ``penalty`` has shape (coordinates,), ``stage`` is the maximum number of steps in a stage, ``tol`` is its tolerance,
-    and ``kind`` is a constant of :mod:`closecall.solvers.cuts`.
+    ``penalty`` has shape (coordinates,), ``stage`` is the maximum number of steps in a stage, ``tol`` is the tolerance
+    of a stage, and ``kind`` is a constant from :mod:`closecall.solvers.cuts`.
     """
 
     rows: Any
@@ -119,8 +119,8 @@ class Walk:
 
         If a curvature is given, it is tried before the curvature at the start. With at least eight coordinates, a
         factor costs more than a few evaluations. Loose stages then keep the factor as long as each decrement is at most
-        half the previous one. They also divide rejected steps by four and add damping. On four PMLB sets and four
-        alphas, this takes 10 to 20 % fewer evaluations than halving without damping.
+        half the previous one. They also divide rejected steps by four and increase the damping. On four PMLB data sets
+        with four alphas each, this takes 10 to 20 % fewer evaluations than halving without damping.
         """
         damping, last, (value, sums) = 0.0, np.inf, self.look(c, cut)
         gradient = sums.gradient + self.penalty * c
@@ -169,18 +169,18 @@ class Walk:
         return Spot(c, cut, sums.inside, value, sums.errors, curvature, sums)
 
     def slope(self, spot: Spot) -> tuple[float, Array]:
-        """Return the derivatives of the mass inside and of the minimum with respect to the cut."""
+        """Return the derivatives of the mass inside the cut and of the minimum with respect to the cut."""
         if spot.curvature is None or spot.sums is None:
             return 0.0, np.zeros_like(spot.c)
         drift = -spot.curvature.solve(spot.sums.by_cut)
         return spot.sums.grown + float(spot.sums.by_mass @ drift), drift
 
     def place(self, spot: Spot, k: float, slack: float, factor: float, here: bool = False) -> Spot:
-        """Move the cut until the mass inside it differs from k by at most a slack, and update the minimum.
+        """Move the cut until the mass inside it differs from k by at most ``slack``, and update the minimum.
 
         The cut is moved by Newton steps, which stay between the nearest cuts with more mass and with less mass once
-        both are known. If no cut contains k, the nearest cut is returned. ``here`` states that a stage has just ended
-        at ``spot``.
+        both are known. If no cut contains the mass k, the nearest cut is returned. ``here`` states that a stage has
+        just ended at ``spot``.
         """
         if not here:
             spot = self.settle(spot.c, spot.cut)
@@ -232,7 +232,7 @@ class Walk:
     def sharpen(self, spot: Spot, cut: LossCut, ramps: Array, near: Array) -> tuple[Spot, float]:
         """Solve the problem with each ramp in turn, keeping the mass k inside; return the last :class:`Spot` and ramp.
 
-        The ramp is 0 if none was reached. The tolerances ``near`` (ramps,) are relative to the slack of the cut.
+        The ramp is 0 if every ramp failed. The tolerances ``near`` (ramps,) are relative to the slack of the cut.
         """
         reached, found, self.kind = 0.0, spot, cut.kind
         for ramp, share in zip(ramps.tolist(), near.tolist(), strict=True):

@@ -2,10 +2,10 @@
 
 One step is ``w <- w - eta * (c * kappa * X'X + alpha)^-1 gradient``, which is a division in the design's coordinates.
 Here c bounds the curvature of the loss, and kappa is the share of ``X'X`` that is due to k examples: in r dimensions,
-about ``(sqrt(k) + sqrt(r))^2 / n`` (Marchenko & Pastur), and at most 1. At first, eta is 1. If the net move over a
-window of steps is less than half the length of its path, the steps go back and forth because the selection alternates,
-and eta is halved. A problem leaves the batch when the mean step of a window changes the margins by less than ``tol``
-times their size. Its certificate then decides whether it has converged.
+about ``(sqrt(k) + sqrt(r))^2 / n`` (Marchenko & Pastur), and at most 1. Initially, eta is 1. If the net move over a
+window of steps is less than half the length of its path, the steps oscillate because the selection alternates, and eta
+is halved. A problem leaves the batch when the mean step of a window changes the margins by less than ``tol`` times
+their size. Its certificate then decides whether it has converged.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Rows:
 
     @classmethod
     def of(cls, problems: Sequence[Problem], fold_of: Array, totals: Array, steps: int) -> Rows:
-        """Return problems as rows, given the mass of each fold; problems that use all examples become `average`."""
+        """Return the problems as rows, given the mass of each fold; problems that use all examples become `average`."""
         found = []
         for problem, fold in zip(problems, fold_of.tolist(), strict=True):
             name, total = problem.aggregate, float(totals[fold])
@@ -87,7 +87,7 @@ def share_of_gram(k: Array, rank: int, total: Array | float) -> Array:
 
 
 def step_curvature(loss: str) -> float:
-    """Return the bound on the curvature of a loss, or 1 for a kink: the slope changes by 1 over a margin of about 1."""
+    """Return the bound on a loss's curvature, or 1 for a kink: the slope changes by 1 within about 1 unit of margin."""
     bound = get_loss(loss).curvature
     return bound if np.isfinite(bound) else 1.0
 
@@ -98,20 +98,20 @@ def is_steep(loss: str) -> bool:
 
 
 def within_reach(length: Array | float, size: Array | float, total: Array | float) -> Array:
-    """Return factors that limit a step's change in the margins to their size or to 1, whichever is larger.
+    """Return factors that limit how far a step changes the margins: to their size or to 1, whichever is larger.
 
     Sizes are root mean squares. The estimate kappa is too small for k outliers, and if their slopes are unbounded, each
-    step would be longer than the last. Limited steps go back and forth instead, and eta is halved.
+    step would be longer than the last. Limited steps oscillate instead, so eta is halved.
     """
     reach = np.maximum(size, np.sqrt(total))
     return np.where(length > reach, reach / np.maximum(length, reach), 1.0)
 
 
 def close_window(net: Any, path: Any, size: Any, total: Any, tol: float) -> tuple[Any, Any]:
-    """Return whether the steps of a window went back and forth, and whether they were small enough to stop.
+    """Return whether the steps in a window oscillated, and whether they were small enough to stop.
 
-    The arguments are the lengths of the net move, of the path and of the coordinates. If the root mean square of the
-    margins is below 0.01, it counts as 0.01, because the solution of some problems is w = 0.
+    The arguments are the lengths of the net move, the path and the coordinates. A root mean square of the margins below
+    0.01 counts as 0.01, because w = 0 is the solution of some problems.
     """
     return net < 0.5 * path, path <= WINDOW * tol * np.maximum(size, 0.01 * np.sqrt(total))
 
@@ -129,10 +129,10 @@ def schedule_table(rows: Rows, totals: Array, steps: int) -> tuple[Array, Array]
 
 
 def make_blocks(rows: Rows, block_rows: int, chosen: Array, *, mixed: bool = False) -> list[tuple[slice | Array, int]]:
-    """Return blocks of at most ``block_rows`` of the chosen rows, and the first row of each.
+    """Return blocks of at most ``block_rows`` of the chosen rows, and the first row of each block.
 
-    Adjacent rows are returned as a slice, which avoids copies. Unless ``mixed``, all rows of a block have the same
-    fold, loss and gradient function.
+    Adjacent rows are returned as a slice to avoid copies. Unless ``mixed``, all rows of a block have the same fold,
+    loss and gradient function.
     """
     blocks: list[tuple[slice | Array, int]] = []
     if not chosen.size:
@@ -179,8 +179,8 @@ class Descent:
     def run(self, tol: float, extra: int, beat: Callable[[int, int], None] | None = None) -> tuple[Array, Array]:
         """Advance every row until it converges or has taken all steps, including ``extra`` steps at the final k.
 
-        After each step, ``beat`` receives the largest step number and the number of active rows. Return the coordinates
-        (rows, coordinates) and the last steps (rows,).
+        After each step, ``beat`` is called with the largest step number and the number of active rows. Return the
+        coordinates (rows, coordinates) and the last steps (rows,).
         """
         limit = self.steps + extra
         final, used = self.C.copy(), np.full(len(self.rows), limit)

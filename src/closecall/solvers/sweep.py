@@ -1,7 +1,7 @@
 """Solve hundreds of problems at once: every combination of loss, aggregate, k, alpha and fold is a row of a matrix.
 
 No work is repeated. `close`, `close_decay` and `atk` with k = n *are* `average`. All decay runs with the same loss,
-alpha and fold start from the same average. Identical problems are solved once, and converged problems leave the batch.
+alpha and fold share a starting point. Identical problems are solved once, and converged problems leave the batch.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A training set that is prepared for several sweeps; a search runs four or five."""
+    """A training set that is prepared for several sweeps; a search runs four or five sweeps."""
 
     design: Design
     _starts: dict[int, Array] = field(default_factory=dict)
@@ -72,7 +72,7 @@ def prepare(X: Any, y: Array, masses: Array, fit_intercept: bool, penalize_inter
 
 @contextlib.contextmanager
 def _finite_results() -> Iterator[None]:
-    """Ignore overflow, because the results are checked later, and raise the same error if LAPACK fails."""
+    """Ignore overflow, because results are checked later; if LAPACK fails, raise the same error as that check."""
     with np.errstate(all="ignore"):
         try:
             yield
@@ -95,8 +95,8 @@ def sweep(
 ) -> tuple[Array, Array, Array, Array]:
     """Solve problems without certificates, as a search does before it refits the best one with :func:`solve`.
 
-    Return coef (problems, features), and arrays (problems,) of intercepts, steps used and lower bounds on the minima. A
-    bound is 0 if none is known.
+    Return coef (problems, features), and arrays (problems,) of intercepts, step counts and lower bounds on the minima.
+    A bound is 0 if none is known.
     """
     with _finite_results():
         batch = _Batch(prepared, max_iter, tol, memory_limit, threads, callback, extra_iter)
@@ -134,9 +134,9 @@ def _starts(prepared: Prepared, init: Any, fold_of: Array, problems: Sequence[Pr
 
 
 def _from_sample(design: Design, rows: Rows, start: Array, limits: Limits) -> Array:
-    """Return starts for many dense examples: the minimum for the middle alpha of each group on a sample of them.
+    """Return starts for many dense examples: each group's minimum for the middle alpha, found on a sample.
 
-    These starts halve the time needed to compute the averages in a search on 100,000 x 20 data.
+    These starts halve the time for the average-loss problems in a search on 100,000 rows with 20 columns.
     """
     step = min(12, design.samples // 25_000)
     if design.samples < FROM_ROWS or not isinstance(design.signed, np.ndarray):
@@ -192,7 +192,7 @@ class _Batch:
         return C[row_of], used[row_of], bounds[row_of]
 
     def _solve_averages(self, rows: Rows, start: Array, C: Array, used: Array, bounds: Array) -> None:
-        """Solve the convex averages; each decay run starts from its average after the first third of the steps."""
+        """Solve the convex average-loss problems; a decay run starts from its solution after a third of the steps."""
         third, average = last_convex_step(self.steps), rows.averages
         needed = np.flatnonzero(average | (rows.first > 1))
         if not needed.size:

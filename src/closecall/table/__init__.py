@@ -1,1 +1,1 @@
-"""Read the user's own tables, compare methods on them, fit models and predict."""
+"""Read the user's own tables, compare methods on them, fit models to them, and predict."""

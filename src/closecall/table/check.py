@@ -1,4 +1,4 @@
-"""Find rows to check (doubtful labels, extreme cells, near-duplicates with different labels); give hints about columns.
+"""Find rows to check (doubtful labels, extreme cells, near-duplicates with different labels), with hints on columns.
 
 A label is doubtful if it is contradicted by a model that was not trained on its row: either close-k on squashed columns
 or a forest, whichever is more accurate. Rows are ordered by the probability of their label, as in cleanlab. On 20 PMLB
@@ -113,7 +113,7 @@ def _opinions(X: Array, codes: Array, seed: int) -> tuple[Opinion, ...]:
 
 
 def opinions_of(table: Sheet, splits: Sequence[Split]) -> tuple[Opinion, ...]:
-    """Return the probabilities that contenders gave to test rows, averaged over the splits that test each row."""
+    """Return the probabilities that contenders assigned to test rows, averaged over the splits that contain them."""
     found = []
     for method, by in ((FOREST, "random forest"), (CLOSE_K, "close-k")):
         if method not in splits[0].entries:
@@ -132,7 +132,7 @@ def opinions_of(table: Sheet, splits: Sequence[Split]) -> tuple[Opinion, ...]:
 
 
 def chances_of(scores: Array, codes: Array) -> Array:
-    """Map scores (rows, 1 or classes) to probabilities (rows, classes) with Platt's sigmoids."""
+    """Map scores (rows, 1 or classes) to probabilities (rows, classes) by Platt scaling."""
     return probabilities(sigmoids(scores, codes), scores)
 
 

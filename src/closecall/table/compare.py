@@ -1,7 +1,7 @@
 """Run every contender on the same splits of one table.
 
 A split has a training part (50 %), a validation part (25 %) and a test part (25 %). Preprocessing is fitted to the
-training and validation parts. Every contender is tuned on those two parts and scored on the test part. Splits run in
+training and validation parts. Every contender is tuned on the same parts and scored on the test part. Splits run in
 separate processes, with one BLAS thread each.
 """
 
@@ -51,7 +51,7 @@ WORTH = 20_000
 class ComparePlan(How):
     """The settings of a comparison, in addition to those for training models.
 
-    The contenders that the verdict needs always take part. ``only`` names the others, and ``extra`` names additional
+    The contenders that the verdict needs always take part. ``only`` lists the others, and ``extra`` lists additional
     ones; ``everyone`` adds all that are installed. ``jobs`` = 0 means one process per core.
     """
 
@@ -74,7 +74,7 @@ class ComparePlan(How):
         return name, verdict, words.replace("plain ", "") if self.squashed else words
 
     def contenders(self) -> tuple[Contender, ...]:
-        """Return the contenders, close-k and the plain model first; no package is imported unless it is named."""
+        """Return the contenders, with close-k and the plain model first; no package is imported unless it is named."""
         usual: Sequence[str] = USUAL
         if self.everyone:
             ours = (name for name in built_in(self) if name not in AGGREGATES)
@@ -139,7 +139,7 @@ def _split(
 
 
 def diagnosis_of(table: Sheet, squashed: bool = True) -> Diagnosis:
-    """Measure the paper's four difficult cases on the whole table."""
+    """Measure how far each of the paper's four difficult cases applies to the whole table."""
     X: Any = Preprocessor.fit(table.frame, table.columns, squashed).matrix(table.frame)
     with threadpool_limits(1):
         return diagnose(X, table.labels.astype(str))

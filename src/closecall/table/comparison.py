@@ -1,4 +1,4 @@
-"""Compare methods on a table or a file in one call, for the command line and for notebooks."""
+"""Compare methods on a table or a file with one call, from the command line or in a notebook."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def compare(
     groups, time : str
         A column of groups that are never split between parts, or a column by which rows are ordered in time.
     loss, multiclass : str
-        The loss of close-k and of the aggregates, and how they learn several classes: ``ovr``, ``top_two`` or
+        The loss for close-k and the aggregates, and how they handle more than two classes: ``ovr``, ``top_two`` or
         ``softmax``.
     squash, reading : bool, Reading
         Whether to squash extreme cells, as in :class:`closecall.SquashingScaler`, and how to read the columns.

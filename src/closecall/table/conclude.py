@@ -95,7 +95,7 @@ class Difference:
 
     @property
     def interval(self) -> tuple[float, float, float]:
-        """The mean and the ends of its interval."""
+        """The mean and the bounds of its interval."""
         return self.mean, self.mean - self.half_width, self.mean + self.half_width
 
     def words(self, metric: Metric) -> str:
@@ -147,7 +147,7 @@ def conclude(
     table: Sheet, splits: Sequence[Split], plan: ComparePlan, contenders: Sequence[Contender] = (),
     order: Order | None = None,
 ) -> Conclusion:  # fmt: skip
-    """Rank the methods and choose one; gains are relative to the plain model of the loss."""
+    """Rank the methods and choose one; gains are relative to the plain model for the loss."""
     metric, plain = METRICS[plan.metric], plan.plain[0]
     classes, counts = np.unique(table.labels.astype(str), return_counts=True)
     results = [_result(each, splits, len(classes)) for each in (*(contenders or plan.contenders()), LARGEST)]

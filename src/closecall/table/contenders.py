@@ -1,8 +1,8 @@
 """The contenders of a comparison: the name, label and one-line description of each, and how it is tuned.
 
-Each contender is trained on the training part, tuned on the validation part, retrained on both and scored on the test
-part. LogisticRegression has eleven settings; the others have about as many, so that none gains an advantage by trying
-more.
+Each contender is trained on the training part, tuned on the validation part, retrained on both parts and scored on the
+test part. LogisticRegression has eleven settings; the others have about as many, so that none gains an advantage by
+trying more.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def entry(name: str, model: Any, data: SplitData, metric: Metric, tried: Any = N
 
 
 def _tuned(name: str, grid: Grid, data: SplitData, metric: Metric) -> Entry:
-    """Fit the setting that is best on the validation part (the first if tied) to both parts, and score it."""
+    """Choose the setting that is best in validation (the first if tied), fit it to both parts, and score it."""
     if name == UNSQUASHED:
         data = replace(data, X=data.plain or data.X, chosen={})
     values, kept = grid.tried(data, metric)
@@ -111,7 +111,7 @@ def _tuned(name: str, grid: Grid, data: SplitData, metric: Metric) -> Entry:
 
 
 def search_of(name: str, how: How) -> Any:
-    """Return the search that ``closecall fit`` runs for close-k (chosen if its gain is significant) or aggregates."""
+    """Return the search that ``closecall fit`` runs for aggregates or close-k (chosen if its gain is significant)."""
     calibration = "sigmoid" if how.metric in ("log_loss", "auc") else how.calibration
     shared = {"loss": how.loss, "scoring": METRICS[how.metric].scoring, "cv": how.cv, "calibration": calibration}
     if name == CLOSE_K:
@@ -227,7 +227,7 @@ def _family(name: str, how: How) -> Contender:
 
 
 def _class(place: str) -> Contender:
-    """Return the classifier ``package:Class`` of the user's choice as a contender."""
+    """Return the classifier ``package:Class``, as named by the user, as a contender."""
     kind = imported(place)
     try:
         usable = is_classifier(kind())

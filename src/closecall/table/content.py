@@ -83,12 +83,12 @@ def mistakes(comparison: Conclusion) -> list[tuple[str, tuple[str, ...], list[tu
 
 
 def sentence(text: str) -> str:
-    """Return a text that begins with a capital letter and ends with a full stop."""
+    """Return text that begins with a capital letter and ends with a full stop."""
     return f"{text[:1].upper()}{text[1:]}."
 
 
 def findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
-    """Return the four difficult cases of the paper."""
+    """Return the diagnosis of each of the paper's four difficult cases."""
     return diagnosis.imbalance, diagnosis.easy, diagnosis.outliers, diagnosis.ambiguity
 
 
@@ -97,8 +97,8 @@ def reading(table: Sheet) -> str:
     counts = Counter(map(str, table.labels)).most_common()
     classes = listed([f"{name} ({count})" for name, count in counts], 12)
     return (
-        f"Target {table.target!r}: {classes}. Missing numbers become the median, and missing names become "
-        "the most frequent name."
+        f"Target {table.target!r}: {classes}. Missing numbers are replaced by the median, and missing "
+        "names by the most frequent name."
     )
 
 
@@ -128,9 +128,9 @@ def described(table: Sheet) -> list[tuple[str, ...]]:
 
 
 def coefficients(splits: Sequence[Split], comparison: Conclusion) -> list[Row]:
-    """Return the coefficients (of scaled columns) on every split and their 95 % intervals, the largest first.
+    """Return the coefficients (of scaled columns) on every split and their 95 % intervals, largest first.
 
-    A category that is missing from a split has the coefficient 0 there. With more than two classes, each class has its
+    A category that is missing from a split has coefficient 0 there. With more than two classes, each class has its
     own coefficient.
     """
     values: dict[str, list[float]] = {}
@@ -157,7 +157,7 @@ def close_calls(
     """Return the header and the rows about which close-k is least certain out of sample.
 
     Each row lists its number in the table (from 1, not counting the header line), its class, the most frequent
-    prediction, the lead of the winner over the runner-up relative to the median of the split, and the columns with the
+    prediction, the margin between its two highest scores relative to the median of the split, and the columns with the
     largest weights.
     """
     leads: dict[int, list[float]] = {}

@@ -136,7 +136,7 @@ def _block(value: Any, step: Step, how: dict[str, Any]) -> Any:
     if not step.levels:
         return op.OnnxWhere(op.OnnxIsNaN(value, **how), np.array([step.fill]), value, **how)
     place, new = step.places, len(step.levels) if step.rare else -1
-    place.setdefault("", place.get(str(step.fill), new))  # missing names become the most frequent one
+    place.setdefault("", place.get(str(step.fill), new))  # replaces a missing name by the most frequent one
     codes = op.OnnxLabelEncoder(
         value, keys_strings=list(place), values_int64s=list(place.values()), default_int64=new, op_version=2
     )

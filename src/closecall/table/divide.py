@@ -32,7 +32,7 @@ Parts = Sequence[Array]
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """How rows are divided: at random, by groups (samples,) as codes, or by times (samples,)."""
+    """How rows are divided: at random, by groups (codes), or by times; groups and times have shape (samples,)."""
 
     kind: str = ""
     values: Array = field(default_factory=lambda: np.empty(0))
@@ -151,7 +151,7 @@ class Order:
 
 
 def _starts(times: Array) -> Array:
-    """Return the positions in sorted times (samples,) at which a later time begins."""
+    """Return the positions in sorted times (samples,) at which a new time begins."""
     return np.flatnonzero(np.diff(times)) + 1
 
 
@@ -161,7 +161,7 @@ def _nearest(starts: Array, wanted: Array) -> list[int]:
 
 
 def _edges(starts: Array, rows: int, blocks: int) -> list[int]:
-    """Return the edges of up to ``blocks`` blocks of the later rows; each block begins where a later time begins."""
+    """Return the edges of up to ``blocks`` blocks of the later rows; each block begins where a new time begins."""
     return [*_nearest(starts, np.linspace(int(HISTORY * rows), rows, blocks + 1).astype(int)[:-1]), rows]
 
 

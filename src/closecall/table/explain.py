@@ -20,12 +20,12 @@ def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
     """Explain the prediction for the first row of a frame (1 or more rows, columns).
 
     The first result has ``prediction``, ``against`` (the other class, or the runner-up), ``score`` (positive; the sum
-    of ``start`` and all pulls), ``start`` (the score of a typical row), ``probability`` or None, and ``adds_up``. If
-    the model is not linear, ``adds_up`` is False: a pull is then the amount by which the score would drop if the column
-    had its usual value, and the pulls need not add up. The second result lists for each column (with the strongest pull
-    first): ``column``, its ``value``, its ``usual`` value (median or mode), its ``pull`` towards the prediction and,
-    for a numeric column, ``per_unit`` (the effect of increasing the value by 1, unless the value is extreme) and
-    ``flips_at`` (the value at which the other class would win).
+    of ``start`` and the ``pull`` of each column), ``start`` (the score of a typical row), ``probability`` or None, and
+    ``adds_up``. If the model is not linear, ``adds_up`` is False: ``pull`` is then how much the score would drop if the
+    column had its usual value, and these amounts need not add up. The second result lists for each column (largest
+    ``pull`` first): ``column``, its ``value``, its ``usual`` value (median or mode), its ``pull`` towards the
+    prediction and, for a numeric column, ``per_unit`` (the effect of increasing the value by 1, unless the value is
+    extreme) and ``flips_at`` (the value at which the other class would win).
     """
     row, classes, steps = frame.iloc[:1], model.classifier.classes_.tolist(), model.recipe.places()
     usual = model.recipe.matrix(row.astype(object).where(row.isna() & row.notna(), None))  # missing cells are filled in

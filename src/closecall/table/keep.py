@@ -32,7 +32,7 @@ def check_skops(name: str) -> None:
 
 
 def members_of(path: str | os.PathLike[str]) -> set[str]:
-    """Return the names in an archive; the set is empty if the file is not a readable archive."""
+    """Return the names of the files in an archive; the set is empty if the file is not a readable archive."""
     try:
         with open(path, "rb") as file:
             if not zipfile.is_zipfile(file):  # a cheap check, unlike a search through a long table
@@ -45,7 +45,7 @@ def members_of(path: str | os.PathLike[str]) -> set[str]:
 
 
 def is_skops(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is a skops archive, judging by the names in it."""
+    """Return whether a file is a skops archive, judging by the file names in it."""
     return SCHEMA in members_of(path)
 
 

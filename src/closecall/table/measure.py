@@ -1,7 +1,7 @@
 """Metrics: accuracy, balanced accuracy, F1, log loss and AUC.
 
-Scores have the shape (samples, classes), and the class with the largest score is predicted. With two classes, the
-first score of a sample is 0. Higher values are better, so log loss has a minus sign until it is displayed.
+Scores have shape (samples, classes), and the class with the largest score is predicted. With two classes, the
+first score of a sample is 0. Higher values are better, so log loss is negated until it is displayed.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ METRICS = {
 
 
 def sigmoids(scores: Array, truth: Array) -> list[Array]:
-    """Return Platt's sigmoids fitted to scores (samples, 1 or classes) and the codes of the true classes (samples,)."""
+    """Return sigmoids (Platt scaling) fitted to scores (samples, 1 or classes) and the true class codes (samples,)."""
     return fit_calibrators("sigmoid", scores, truth, np.ones(len(truth)))
 
 

@@ -40,7 +40,7 @@ REMEMBERED = 2000
 class TableModel:
     """A fitted model for tables: how to read the columns, and a classifier whose classes are the labels as text.
 
-    ``seen`` (rows,), of type uint64, holds marks (hashes) of training rows: the smallest of those that occur only once.
+    ``seen`` (rows,), of type uint64, holds hashes of training rows: the smallest of those that occur only once.
     """
 
     target: str
@@ -54,7 +54,7 @@ class TableModel:
     ) -> TableModel:
         """Fit the preprocessing and a model from :data:`closecall.table.train.MODELS` to a table.
 
-        The folds of a search keep the groups or times of ``order`` apart.
+        The folds of a search respect the groups or times in ``order``.
         """
         how, order = how or How(), order or Order()
         recipe = Preprocessor.fit(table.frame, table.columns, how.squashed)
@@ -86,7 +86,7 @@ class TableModel:
         return sorted(found, key=lambda each: -abs(each["coefficient"]))
 
     def learnt_from(self, frame: Any, labels: Array) -> tuple[int, int]:
-        """Count the labelled rows that can be compared with the marks of the training rows, and those that match."""
+        """Count the labelled rows that can be compared with the hashes of the training rows, and those that match."""
         if not len(self.seen) or not len(frame):
             return 0, 0
         marks = marks_of(self.recipe.matrix(frame), labels.astype(str))
@@ -105,7 +105,7 @@ class TableModel:
 
     @np.errstate(over="ignore", invalid="ignore")
     def predict(self, frame: Any, strange: Counter[str] | None = None) -> tuple[Array, Array]:
-        """Return labels and scores (rows,): the score of the second of two classes, or the winner's lead."""
+        """Return labels and scores (rows,): for two classes, the second class's score; for more, the top-two margin."""
         if not len(frame):
             return np.empty(0, dtype=str), np.empty(0)
         X = self.recipe.matrix(frame, strange)
@@ -134,7 +134,7 @@ class TableModel:
         return finite(found[:, 1] - found[:, 0] if found.shape[1] == 2 else found, "scores")
 
     def check_numbers(self, frame: Any, strange: Counter[str]) -> None:
-        """Raise an error if a column that held numbers or dates in training contains none."""
+        """Raise an error if a column that contained numbers or dates in training now contains none."""
         for step in self.recipe.steps:
             name = step.column.name
             if step.levels or strange[name] < FEW:
@@ -182,7 +182,7 @@ class TableModel:
 
     @classmethod
     def load(cls, path: str, trusted: Sequence[str] = ()) -> TableModel:
-        """Read a saved model; a damaged, altered or foreign file is rejected, and nothing in it is run.
+        """Read a saved model; a damaged, altered or foreign file is rejected, and nothing in it is executed.
 
         Types from other packages, named as ``package.module.Class``, are allowed in a nonlinear model if they are
         ``trusted``.
@@ -235,7 +235,7 @@ def _is(kind: type, value: Any) -> Any:
 
 
 def _stored_step(name: Any, kind: Any, form: Any, fill: Any, levels: Any, rare: Any = ()) -> Step:
-    """Return a step from a file; anything that ``save`` would not have written raises an error."""
+    """Rebuild a step from the content of a file; anything that ``save`` would not have written raises an error."""
     column = Column(_is(str, name), _is(str, kind), _is(str, form))
     nominal = column.kind == "nominal"
     names, others = (tuple(_is(str, level) for level in _is(list, each)) for each in (levels, list(rare)))

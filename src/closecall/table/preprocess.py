@@ -1,7 +1,7 @@
 """Turn the columns of a table into a matrix, using an encoding learnt from the training rows.
 
-A missing number becomes the training median, and a missing name becomes the most frequent name. Each category gets its
-own column, except that categories too rare to learn from share one. Columns are scaled and squashed as in
+A missing number is replaced by the training median, and a missing name by the most frequent name. Each category gets
+its own column, except that categories too rare to learn from share one. Columns are scaled and squashed as in
 :class:`closecall.SquashingScaler`; without squashing, they are scaled by their mean and standard deviation.
 """
 
@@ -43,12 +43,12 @@ class Step:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The levels, including the one that rare names share, if the column has rare names."""
+        """The levels, including the level shared by rare names if there are any."""
         return (*self.levels, OTHER) if self.rare else self.levels
 
     @property
     def first(self) -> int:
-        """The first level with a column: 1 if there are two levels (their columns are complements), otherwise 0."""
+        """The first level that has a column: 1 if there are two levels (their columns are complements), otherwise 0."""
         return int(len(self.kinds) == 2)
 
     @property

@@ -1,4 +1,4 @@
-"""Rebuild forests, boosted trees and nearest neighbours from the numbers in a skops file.
+"""Rebuild forests, boosted trees and nearest-neighbour classifiers from the numbers in a skops file.
 
 Skops itself builds nothing: only the arrays, labels and the few settings needed for prediction are read and checked for
 consistency, and scikit-learn builds the rest. scikit-learn's compiled code traverses trees without any checks, so a
@@ -185,7 +185,7 @@ def _boosting(stored: Stored, given: dict[str, Any], classes: int, features: int
 
 
 def _neighbours(stored: Stored, given: dict[str, Any], classes: int, features: int) -> Any:
-    """Rebuild nearest neighbours from the rows (rows, features) and their codes (rows,)."""
+    """Rebuild a nearest-neighbour classifier from its rows (rows, features) and their codes (rows,)."""
     codes = stored.array(given["_y"], np.dtype(np.intp))
     count = stored.plain(given["n_neighbors"])
     rows = stored.numbers(given["_fit_X"], len(codes), features)

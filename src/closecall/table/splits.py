@@ -13,7 +13,7 @@ SHARES = (50, 25, 25)
 
 
 def shares(count: int, sizes: Sequence[int] = SHARES) -> list[int]:
-    """Divide ``count`` among parts in proportion to their sizes, using the method of largest remainders.
+    """Divide ``count`` among parts in proportion to their sizes, using the largest remainder method.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def shuffled(rows: Array, rng: np.random.Generator) -> list[Array]:
 
 
 def stratified(labels: Array, rng: np.random.Generator) -> list[Array]:
-    """Return the rows of the three parts, sorted and stratified by class; the only row of a class is used for training.
+    """Return the rows of the three parts, sorted and stratified by class; a class's only row is used for training.
 
     Examples
     --------

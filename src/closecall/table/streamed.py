@@ -1,4 +1,4 @@
-"""Fit Parquet files that are too large for memory: one pass summarises the columns, and the others fit the model.
+"""Fit models to Parquet files too large for memory: one pass summarises the columns, and the others fit the model.
 
 The model and its file are the same as for a table in memory: numbers are filled in, scaled and squashed as in
 :class:`closecall.table.preprocess.Preprocessor`, with the quantiles of :mod:`closecall.cluster.columns`; labels are
@@ -96,9 +96,9 @@ def fit_streamed(
 ) -> Streamed:  # fmt: skip
     """Fit a model from :data:`STREAMED` to the numeric columns of Parquet files, read locally or by Dask workers.
 
-    If the table has more than ``max_gathered`` entries, its rows are not gathered, and more than two classes are fitted
-    one against the rest. ``callback`` receives a :class:`closecall.cluster.PassEvent` for every partition of every
-    pass.
+    If the table has more than ``max_gathered`` entries, its rows are not gathered, and with more than two classes, each
+    is fitted against the rest. ``callback`` receives a :class:`closecall.cluster.PassEvent` for every partition of
+    every pass.
     """
     how = how or How()
     target = source.pieces[0].target
@@ -113,7 +113,7 @@ def fit_streamed(
     more = (*more, *_pulled(found, used, names, recast))
     if len(classes) > 2 and recast.single and multiclass != "ovr":
         multiclass = "ovr"
-        more = (*more, "too many rows: the classes are fitted one against the rest (--multiclass ovr)")
+        more = (*more, "too many rows: the classes are fitted one-vs-rest (--multiclass ovr)")
     settings: dict[str, Any] = {"multiclass": multiclass, "callback": callback, "max_gathered": max_gathered}
     if STREAMED[model] is DaskCloseKClassifierCV:
         settings |= {"calibration": "sigmoid", "random_state": 0}

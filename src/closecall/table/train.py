@@ -81,7 +81,7 @@ def _worth(metric: Metric, model: Any, X: Array, y: Array) -> float:
 
 
 def _calibrated(model: Any, X: Array, y: Array, how: How) -> Any:
-    """Fit and calibrate a model on the folds of the search, which keep groups and times apart."""
+    """Fit and calibrate a model on the folds of the search, which respect groups and times."""
     if how.cv is None or how.calibration is None:
         # The seed is fixed, because the same table must give the same model.
         return model.set_params(calibration=how.calibration, random_state=0).fit(X, y)
@@ -159,7 +159,7 @@ def linear_model(name: str) -> Callable[[Array, Array, How], Any] | None:
 
 
 def check_model(name: str) -> str:
-    """Return the canonical name; an unknown model or a missing package raises an error that states what to do."""
+    """Return the canonical name of a model; an unknown name or a missing package raises an error with advice."""
     if "(" in name:
         return get_aggregate(name).name
     plain = name if name in MODELS or ":" in name else name.replace("-", "_")
@@ -216,7 +216,7 @@ def estimate_record(estimate: Conclusion) -> Row:
 
 
 def why_none(table: Sheet, splits: int, order: Order) -> str:
-    """Return why held-out rows cannot be used to evaluate a model; empty if they can or no estimate was requested."""
+    """Return the reason why no estimate is possible; empty if it is possible or was not requested."""
     if splits >= 2 and order.few:
         return f"no estimate: {order.few} groups are too few to estimate an error; {FEWEST} are needed"
     rare, count = min(Counter(map(str, table.labels)).items(), key=lambda each: each[1])
@@ -254,7 +254,7 @@ def chosen_words(classifier: Any, model: str, metric: Metric) -> str:
         counts = f"k = {classifier.k_:g} of {classifier.n_training_mass_:g} rows, {counts}"
     steps = classifier.guard_report_["comparisons"]
     if not steps:
-        return f"chosen: {kind} with {counts}, the best mean score of all settings"
+        return f"chosen: {kind} with {counts}, which has the best mean score"
     won = [step for step in steps if step["taken"]]
     step = won[-1] if won else max(steps, key=lambda each: each["gain"])
     found, needed = (metric.gain(step[name]) for name in ("gain", "needed"))

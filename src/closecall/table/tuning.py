@@ -1,4 +1,4 @@
-"""The settings that a contender may choose from, and their values on held-out rows."""
+"""The settings that a contender may choose from, and how well they do on held-out rows."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Grid:
 
 
 class Boosting(Grid):
-    """The settings of HistGradientBoosting, for which one fit gives the values for all numbers of rounds."""
+    """The settings of HistGradientBoosting, for which a single fit evaluates every number of rounds."""
 
     def tried(self, data: SplitData, metric: Metric) -> tuple[Array, Any]:
         values, last = [], len(ROUNDS) - 1

@@ -2,8 +2,8 @@
 
 The proofs are in docs/theory/mathematics.md, which also states where the paper is imprecise. L is the close-k loss with
 its constant M (:func:`closecall.objective.aggregate_value`), E is the misclassified mass, and T = l(0). M is the same
-for all parameters compared, at least T, and at least the largest loss that occurs. In the functions below, ``k`` is the
-mass that ``close`` uses, ``threshold`` is T, and ``constant`` is M.
+for all models being compared, and is at least T and at least the largest loss that occurs. In the functions below,
+``k`` is the mass that ``close`` uses, ``threshold`` is T, and ``constant`` is M.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def close_value_bounds(errors: Any, k: float, *, threshold: float, constant: flo
 
 
 def minimizer_errors_bound(optimum: float, k: float, *, whole: bool = True) -> float:
-    """Return the largest mass that a minimiser of the close-k loss can misclassify (Lemma k; Lemma optimum if k = 1).
+    """Return the largest mass that a minimiser of the close-k loss can misclassify (Lemma k and Lemma optimum).
 
     ``optimum`` is the smallest mass that any classifier in the class misclassifies. Without regularisation,
-    E(minimiser) < E(optimum) + k. If all masses are whole numbers (``whole``), so is E, which gives the paper's
+    E(minimiser) < E(optimum) + k. If all masses are whole numbers (``whole``), so is E, which gives the paper's bound
     E(optimum) + k - 1.
 
     Examples
@@ -86,7 +86,7 @@ def log_growth(vc: int, samples: int) -> float:
 def risk_bound(training_risk: float, samples: int, vc: int, delta: float) -> float:
     """Return a risk bound that holds for all classifiers in a class at once, with probability at least 1 - delta.
 
-    From Vapnik and Chervonenkis's relative deviation inequality and Sauer's lemma, with the training risk r,
+    Vapnik and Chervonenkis's relative deviation inequality and Sauer's lemma give, with the training risk r,
 
         R <= r + 2 sqrt(r h) + 4 h,   h = (log sum(binomial(2n, i) for i = 0..vc) + log(4 / delta)) / n.
 
@@ -109,7 +109,7 @@ def risk_bound(training_risk: float, samples: int, vc: int, delta: float) -> flo
 def generalization_bound(
     value: float, k: float, *, samples: int, vc: int, delta: float, threshold: float, constant: float
 ) -> float:
-    """Return a bound on the risk, given the close-k training loss, that holds with probability at least 1 - delta.
+    """Return a bound on the risk that holds with probability at least 1 - delta, given the close-k training loss.
 
     This is :func:`risk_bound` for the largest training risk that :func:`training_errors_bound` allows. ``value`` is L,
     summed over n = ``samples`` training examples, and ``vc`` is the VC dimension of the class.

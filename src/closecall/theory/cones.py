@@ -1,19 +1,19 @@
 """Branch and bound over cones of classifiers: the exact 0-1 minimum for three to six features.
 
-Let z = y * (x, 1) be an example multiplied by its label, so that a classifier theta is right on z if ``theta . z > 0``.
-The orthants of the space of theta are cones of D = d + 1 rays each. A cone is split by a new ray between two of its
-rays. The signs of the products of z with the rays of a cone determine what is known about z:
+Let z = y * (x, 1) be an example multiplied by its label. A classifier theta is correct on z if ``theta . z > 0``. The
+orthants of the space of theta are cones with D = d + 1 rays each. A cone is split by a new ray between two of its rays.
+The signs of the products of z with the rays of a cone determine what is known about z:
 
-    all positive: right for every theta in the cone        none positive: wrong for every theta in the cone
+    all positive: correct for every theta in the cone      none positive: wrong for every theta in the cone
     both:         undecided; only these are kept, and their products with a new ray are a mixture of two columns
 
-The mass of the wrong examples is a lower bound on the errors in the whole cone. Each ray is a classifier, so its errors
-are an upper bound. A cone is dropped if its lower bound reaches the target. If no cone survives a pass, no classifier
-misclassifies less than the target. The target rises from half the errors of the best known classifier to the full
-number, so a proven bound is always available; the last pass takes most of the time.
+The mass of the wrong examples is a lower bound on the errors of every classifier in the cone. Each ray is a classifier,
+so its errors are an upper bound. A cone is dropped if its lower bound reaches the target. If no cone survives a pass,
+no classifier misclassifies less than the target. The target rises from half the errors of the best known classifier to
+all of them, so a proven bound is always available; the last pass takes most of the time.
 
-Pairs of undecided examples raise the bound: if no theta in the cone is right on both examples, one of them counts as an
-error. :func:`matched` chooses the pairs. On the data in docs/results/beyond-exact.md, pairs halve the number of cones.
+Pairs of undecided examples raise the bound: if no theta in the cone is correct on both examples, one of them counts as
+an error. :func:`matched` chooses the pairs. In docs/results/beyond-exact.md, pairs halve the number of cones.
 
 A cone is split on a long edge whose ends disagree about a large undecided mass, at the mean position where the sign
 changes. If only the mass were considered, a few edges might be split forever while the others stayed long.
@@ -72,9 +72,9 @@ def least_outside(
 ) -> float:
     """Split cones until the best classifier is proven optimal or time runs out; return the lower bound.
 
-    Vectors, weights, ``accept`` and the bound are as in :func:`closecall.theory.cover.lightest_cover`. ``best`` is the
-    weight outside a known half-space. ``slopes`` (dimensions - 1,) are the slopes of a good classifier, if the last
-    entry of each vector is its label; pairs that this classifier orders wrongly raise the bounds.
+    Vectors, weights, ``accept`` and the bound are defined as in :func:`closecall.theory.cover.lightest_cover`. ``best``
+    is the weight of the vectors outside a known half-space. ``slopes`` (dimensions - 1,) are those of a good
+    classifier, if the last entry of each vector is its label; pairs that it orders wrongly raise the bounds.
     """
     deadline = time.monotonic() + time_limit
     partner = np.full(len(vectors), -1) if slopes is None else matched(vectors, slopes)
@@ -98,7 +98,7 @@ def least_outside(
 
 
 def matched(vectors: Array, slopes: Array) -> Array:
-    """Match opposite-class examples that the slopes order wrongly; return partners (samples,), or -1 if unmatched.
+    """Match examples of opposite classes that the slopes order wrongly; return partners (samples,), or -1 if none.
 
     The number of pairs is the largest possible and equals the number of errors with the best threshold. Pairs with
     larger differences in score are preferred, because other slopes are likely to order them wrongly too.
@@ -125,7 +125,7 @@ def matched(vectors: Array, slopes: Array) -> Array:
 
 
 def _shared(cones: _Cones, patterns: Array, partner: Array) -> Array:
-    """Return the mass (cones,) that pairs add to the bounds: that of the lighter example if both cannot be right."""
+    """Return the mass (cones,) that pairs add to the bounds: the lighter example's mass if one must be wrong."""
     dimensions, count = cones.rays.shape[1], len(cones.wrong)
     undecided = np.flatnonzero((patterns > 0) & (patterns < (1 << dimensions) - 1) & (partner[cones.example] >= 0))
     place = np.full((count, len(partner)), -1, dtype=np.int32)
@@ -147,7 +147,7 @@ def _shared(cones: _Cones, patterns: Array, partner: Array) -> Array:
 def _pass(
     vectors: Array, weights: Array, partner: Array, target: float, deadline: float, accept: Callable[[Array], float]
 ) -> tuple[bool | None, float]:
-    """Return whether every classifier misclassifies at least the target, and the least weight accepted in the pass.
+    """Return whether every classifier misclassifies at least the target, and the smallest weight accepted in the pass.
 
     The first value is None if time runs out, and False as soon as a classifier below the target is accepted.
     """
@@ -197,7 +197,7 @@ def _masses(cones: _Cones, patterns: Array) -> Array:
 
 
 def _decide(cones: _Cones) -> tuple[_Cones, Array, Array]:
-    """Return the cones with the mass that is wrong throughout, the rows' sign patterns, and the errors of the rays."""
+    """Return the cones with the mass that is wrong for every theta, the sign patterns, and the errors of the rays."""
     dimensions = cones.rays.shape[1]
     patterns = (cones.products > ON_BOUNDARY) @ (1 << np.arange(dimensions))
     masses = _masses(cones, patterns)

@@ -1,13 +1,13 @@
-"""The 0-1 minimum as a mixed-integer programme that covers conflicts, with a lower bound that is always valid.
+"""The 0-1 minimum as a mixed-integer program that covers conflicts, with a lower bound that is always valid.
 
-Let z = y * (x, 1) be an example multiplied by its label. By Gordan's theorem, no linear classifier is right on all
-examples of a set if and only if some mixture of them vanishes (lambda >= 0, sum(lambda) = 1, sum(lambda * z) = 0).
+Let z = y * (x, 1) be an example multiplied by its label. By Gordan's theorem, no linear classifier is correct on all
+examples in a set if and only if some mixture of them vanishes (lambda >= 0, sum(lambda) = 1, sum(lambda * z) = 0).
 These mixtures form a polytope. The mixture at a vertex contains at most d + 2 examples, which form a *conflict*: every
-classifier is wrong on at least one of them. The minimum of the errors is thus the weight of the lightest *cover*, a set
-that contains an example from each conflict. There are too many conflicts to list, so they are found as needed:
+classifier is wrong on at least one of them. The smallest mass of errors is thus the weight of the lightest *cover*, a
+set with an example from each conflict. There are too many conflicts to list, so they are found as needed:
 
     cover the conflicts known so far (HiGHS, binary variables only): the optimum is a lower bound
-    find conflicts among the examples outside the cover (linear programmes): if there are none, the bound is attained
+    find conflicts among the examples outside the cover (linear programs): if there are none, the bound is attained
 
 There are no "big M" constraints, whose tolerance would invalidate the bound for classifiers with small margins.
 """
@@ -34,7 +34,7 @@ def find_conflict(vectors: Array, costs: Array) -> Array | None:
     """Return the rows of a minimal set of vectors that no open half-space through the origin contains, or None.
 
     The vectors have shape (samples, dimensions). The set belongs to the mixture with the lowest cost, so different
-    ``costs`` (samples,) give different sets.
+    ``costs`` (samples,) can give different sets.
     """
     samples, dimensions = vectors.shape
     if samples == 0:

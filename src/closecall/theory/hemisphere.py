@@ -1,11 +1,11 @@
 """The densest hemisphere: the exact 0-1 minimum by enumeration.
 
-Let z = y * (x, 1) be an example multiplied by its label. A linear classifier theta is right on z if ``theta . z > 0``,
-so the classifier with the fewest errors is the open half-space through the origin that contains the most mass (Johnson
-& Preparata 1978, "The densest hemisphere problem", Theoretical Computer Science 6: 93-107).
+Let z = y * (x, 1) be an example multiplied by its label. A classifier theta is correct on z if ``theta . z > 0``, so
+the classifier with the fewest errors is the open half-space through the origin that contains the most mass (Johnson &
+Preparata 1978, "The densest hemisphere problem", Theoretical Computer Science 6: 93-107).
 
-All classifiers that are right on the same examples form a cone, which has a facet where ``theta . v = 0`` for one
-example v. There, only the remainders of the other examples modulo v matter, and these have one dimension fewer.
+All classifiers that are correct on the same examples form a cone, which has a facet where ``theta . v = 0`` for one
+example v. There, only the remainders of the other examples modulo v matter, and these have one fewer dimension.
 Examples parallel to v are put on one side or the other by an infinitesimal rotation. The recursion
 
     best(Z) = min over v in Z of [ best(Z modulo v) + lighter side of the examples parallel to v ]
@@ -25,7 +25,7 @@ BLOCK = 20_000
 
 
 def densest_hemisphere(vectors: Array, weights: Array, tolerance: float) -> tuple[float, Array]:
-    """Return the least weight outside an open half-space through the origin, and a mask of vectors inside (samples,).
+    """Return the smallest weight outside an open half-space through the origin, and a mask (samples,) of its vectors.
 
     The vectors have shape (samples, dimensions) and must not be zero; the weights have shape (samples,). Vectors whose
     directions differ by less than ``tolerance`` count as parallel. For whole numbers (times powers of two) of moderate
@@ -62,7 +62,7 @@ def densest_hemisphere(vectors: Array, weights: Array, tolerance: float) -> tupl
 
 
 def _modulo(vectors: Array, pivots: Array, tolerance: float) -> tuple[Array, Array, Array]:
-    """Return vectors modulo each pivot, a mask of those that vanish, and the products of vectors with each pivot."""
+    """Return vectors modulo each pivot, a mask of vectors that vanish, and the products of vectors with each pivot."""
     dimensions = vectors.shape[1]
     lead = np.abs(pivots).argmax(axis=1)
     others = (lead[:, None] + np.arange(1, dimensions)) % dimensions
@@ -77,7 +77,7 @@ def _modulo(vectors: Array, pivots: Array, tolerance: float) -> tuple[Array, Arr
 
 
 def _sweep(across: Array, up: Array, weights: Array, extra: Array, tolerance: float) -> tuple[float, int, Array]:
-    """Rotate half-planes about the origin, and return the least weight outside one, plus ``extra``.
+    """Rotate half-planes about the origin, and return the smallest weight outside one of them, plus ``extra``.
 
     Also return the row of this minimum and the vectors inside. The arrays have shape (pivots, samples), and ``extra``
     has shape (pivots,).

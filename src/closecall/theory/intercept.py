@@ -15,10 +15,10 @@ WIDTHS = 1e-6
 
 
 def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0.0) -> tuple[Any, Any]:
-    """Return the intercept b for which the mass with ``y * (score + b) <= 0``, the misclassified mass, is smallest.
+    """Return the intercept b that minimises the misclassified mass, which is the mass with ``y * (score + b) <= 0``.
 
     Tied scores cannot be separated. Among equally good boundaries, the middle of the widest gap between two scores is
-    chosen (the lowest one if several gaps are equally wide). Boundaries that give all examples the same label are
+    chosen (the lowest one if several gaps are equally wide). Boundaries that assign the same label to all examples are
     chosen only if they are strictly better; their distance from the scores is the range of the scores, but at least 1.
 
     Parameters
@@ -28,8 +28,8 @@ def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0
     mass : array (samples,) or (problems, samples), optional
         Sample weights; examples with zero mass are ignored.
     resolution : float or array (problems,)
-        Scores that differ by at most this much count as tied. Pass the rounding error of the scores if equal rows may
-        have scores that differ in the last bits.
+        Scores that differ by at most this amount count as tied. Pass the rounding error of the scores if identical rows
+        may have scores that differ in the last bits.
 
     Returns
     -------

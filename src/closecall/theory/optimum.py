@@ -33,7 +33,7 @@ CONES_LIMIT = 5
 class ZeroOneOptimum:
     """The smallest mass that a linear classifier can misclassify, or bounds on it.
 
-    ``errors`` is the mass that the classifier found with ``method`` misclassifies; ``coef`` has shape (features,). No
+    ``errors`` is the mass misclassified by the classifier found with ``method``; ``coef`` has shape (features,). No
     linear classifier misclassifies less than ``lower_bound``; ``proven`` states whether the two are equal.
     """
 
@@ -48,9 +48,9 @@ class ZeroOneOptimum:
 def minimum_errors(
     X: Any, y: Any, mass: Any = None, *, method: str = "auto", time_limit: float = 60.0, start: Any = None
 ) -> ZeroOneOptimum:
-    """Return the minimum of the 0-1 loss, the mass with ``y * (w . x + b) <= 0``, over all linear classifiers.
+    """Return the smallest mass that a linear classifier can misclassify, that is, with ``y * (w . x + b) <= 0``.
 
-    Classifiers that separate examples by a relative distance below about 1e-9 are not found.
+    Classifiers whose relative distance from some examples is below about 1e-9 are not found.
 
     Parameters
     ----------
@@ -59,11 +59,11 @@ def minimum_errors(
     mass : array (samples,), optional
         Sample weights.
     method : {"auto", "enumeration", "cones", "milp"}
-        ``enumeration`` takes rows ** features steps and proves its result. ``cones`` (branch and bound) is suited to
-        few features and any number of errors, and ``milp``, which covers conflicts with HiGHS, to many features and few
-        errors; both always provide a lower bound. ``auto`` uses ``enumeration`` if there are few rows or at most two
-        features, ``cones`` for up to five features (not counting linear combinations of others), and otherwise
-        ``milp``.
+        ``enumeration`` takes rows ** features steps and always proves its result. ``cones`` (branch and bound) is
+        suited to few features and any number of errors. ``milp``, which covers conflicts with HiGHS, is suited to many
+        features and few errors. Both always provide a lower bound. ``auto`` uses ``enumeration`` if there are few rows
+        or at most two features, ``cones`` for up to five features (not counting linear combinations of others), and
+        otherwise ``milp``.
     time_limit : float
         The time limit of ``cones`` and ``milp`` in seconds, which the last step may exceed.
     start : array (features,), optional
@@ -105,8 +105,8 @@ class _ZeroOneSearch:
     """A problem reduced to distinct rows and independent columns, and the best classifier so far.
 
     ``vectors`` (rows, columns + 1) are the distinct rows with their label, z = y * (x, 1), on scaled independent
-    columns. ``unavoidable`` is the mass that every classifier misclassifies because equal rows have opposite labels.
-    ``weights`` (rows,) are the additional costs of misclassifying the distinct rows.
+    columns. ``unavoidable`` is the mass that every classifier misclassifies because identical rows have opposite
+    labels. ``weights`` (rows,) are the additional costs of misclassifying the distinct rows.
     """
 
     def __init__(self, X: Array, y: Array, mass: Array) -> None:
@@ -121,7 +121,7 @@ class _ZeroOneSearch:
         if huge.any() or not (np.isfinite(spreads) & ((spreads == 0) | (spreads > 1e-290))).all():
             raise ValueError("a column of X spans more than the float range, or is almost constant; rescale it first")
         if not np.isfinite(total_mass):
-            raise ValueError("the masses sum to more than the float range; rescale them")
+            raise ValueError("the sum of the masses exceeds the float range; rescale them")
         # Powers of two scale without rounding: whole numbers stay exact.
         scales = np.ldexp(1.0, np.frexp(np.where(spreads > 0, spreads, 1.0))[1] - 1)
         rows = (rows - lows) / scales + 0.0
@@ -156,13 +156,13 @@ class _ZeroOneSearch:
         self.judge(coef)
 
     def accept(self, inside: Array) -> float:
-        """Try a classifier that is right on these rows, if there is one, and return the lowest cost so far."""
+        """Try a classifier that is correct on these rows, if there is one, and return the lowest cost so far."""
         self.evaluate(_separate(self.vectors[inside]))
         return self.errors - self.unavoidable
 
 
 def _independent(rows: Array) -> Array:
-    """Return a subset of columns that suffices for all linear classifiers: the others are affine functions of these."""
+    """Return a subset of columns that suffices for all linear classifiers: the others are affine functions of it."""
     if rows.shape[1] == 0:
         return np.arange(0)
     triangle, order = linalg.qr(rows - rows.mean(axis=0), mode="r", pivoting=True)
@@ -171,7 +171,7 @@ def _independent(rows: Array) -> Array:
 
 
 def _separate(vectors: Array) -> Array:
-    """Return the slopes of least maximum norm such that ``theta . z >= 1`` for all vectors, or zeros if none exist."""
+    """Return the slopes with the smallest maximum norm for which all ``theta . z >= 1``, or zeros if none exist."""
     samples, dimensions = vectors.shape
     # The variables are theta and the size of its largest coefficient; the intercept, its last entry, is not bounded.
     slopes = np.eye(dimensions + 1)[: dimensions - 1]

@@ -23,8 +23,8 @@ class LightningSchedule(Callback or object):  # type: ignore[misc]
         ``(trainer, module) -> schedule``, called when training begins and the number of steps is known:
         ``lambda trainer, module: KDecay(module.loss, trainer.estimated_stepping_batches)``.
     log : str or None
-        The name under which ``last_k`` is logged; ``last_threshold`` gets the suffix ``_threshold``. With None,
-        nothing is logged.
+        The name under which ``last_k`` is logged; ``last_threshold`` gets the suffix ``_threshold``. If None, nothing
+        is logged.
     """
 
     def __init__(self, make: Callable[[Any, Any], Any], *, log: str | None = "k") -> None:
@@ -34,7 +34,7 @@ class LightningSchedule(Callback or object):  # type: ignore[misc]
         self.make, self.name, self.schedule, self._seen = make, log, None, 0
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Create the schedule, starting at the position in the checkpoint if there is one."""
+        """Create the schedule, starting at the position saved in the checkpoint, if any."""
         self.schedule = self.make(trainer, pl_module)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:

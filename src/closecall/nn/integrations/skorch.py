@@ -21,7 +21,7 @@ NEEDED = 'needs skorch: pip install "closecall[integrations]"'
 
 
 def probabilities(logits: Tensor) -> Tensor:
-    """Return the probabilities (samples, classes) of logits (samples, classes), (samples, 1) or (samples,).
+    """Convert logits (samples, classes), (samples, 1) or (samples,) to probabilities (samples, classes).
 
     Examples
     --------
@@ -48,7 +48,7 @@ class AggregateNetClassifier(NeuralNetClassifier or object):  # type: ignore[mis
     """skorch's classifier for losses on logits: ``AggregateNetClassifier(Module, criterion=CloseKLoss, ...)``.
 
     skorch converts outputs to probabilities only for torch's own losses. This class also converts the logits (one for
-    each class, or a single one) that the losses of :mod:`closecall.nn` take.
+    each class, or a single one) that the losses of :mod:`closecall.nn` expect.
 
     If batches are accumulated with ``AccelerateMixin`` (``class Net(AccelerateMixin, AggregateNetClassifier)``), skorch
     loses the gradients of all but the last batch of a step; this class clears them after the step instead.

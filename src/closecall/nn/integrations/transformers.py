@@ -43,7 +43,7 @@ class TrainerLoss:
         self.loss, self.shift = loss, shift
 
     def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
-        """Return the loss of logits (samples, classes) or (samples, length, classes) and labels (samples, ...)."""
+        """Return the loss for logits (samples, classes) or (samples, length, classes) and labels (samples, ...)."""
         logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
         self.loss.to(logits.device)
         if self.shift:
@@ -61,7 +61,7 @@ class TrainerLoss:
 class TrainerSchedule(TrainerCallback or object):  # type: ignore[misc]
     """A callback that advances a schedule once per optimiser step and checkpoints the reducer's state.
 
-    The weight selected in the last batch is logged under the name ``log``, unless it is None.
+    The weight selected in the last batch is logged under the name ``log``, unless ``log`` is None.
     """
 
     def __init__(self, schedule: Any, *, log: str | None = "k") -> None:

@@ -105,7 +105,7 @@ def _bare(name: str) -> str:
 
 
 def texts(column: Any) -> Any:
-    """Return a column as trimmed text with missing values as NaN; integral floats are written as integers."""
+    """Return a column as trimmed text, with NaN for missing values; integral floats are written as integers."""
     pd = need_pandas()
     if pd.api.types.is_float_dtype(column):
         column = column.map(lambda v: None if v != v else str(int(v)) if float(v).is_integer() else str(v))
@@ -170,7 +170,7 @@ def _write_date(value: float, form: str) -> str:
 class Kind:
     """A type of column that is read as numbers.
 
-    ``forms`` are the formats to try, in this order. ``parse`` takes a column (a pandas series) and a format and returns
+    ``forms`` are the formats to try, in order. ``parse`` takes a column (a pandas series) and a format and returns
     numbers (samples,), with NaN where a value does not fit; ``write`` turns a number back into text.
     """
 
@@ -198,7 +198,7 @@ def _unwritten(text: Any, form: str) -> Any:
 
 
 def target_of(frame: Any, given: str, what: str) -> tuple[str, tuple[str, ...]]:
-    """Return the target column, and a note if it was not given."""
+    """Return the target column, and a note if the user did not name it."""
     names = [str(name) for name in frame.columns]
     if given in names:
         return given, ()
@@ -332,7 +332,7 @@ def _kind(name: str, column: Any, known: Any) -> tuple[Column, str]:
 
 
 def _two_formats(name: str, known: Any) -> Column | None:
-    """Return two unambiguous date formats that the column mixes, if there are any."""
+    """Return the two unambiguous date formats that occur in the column, if there are any."""
     head = known.iloc[:_LOOK]
     first = max(DATES, key=lambda form: _share(head, Column(name, "date", form)))
     others = [form for form in DATES if {first[:5], form[:5]} != {"%d/%m", "%m/%d"} and form != first]
@@ -370,7 +370,7 @@ def _share(known: Any, what: Column) -> float:
 
 
 def _but_for_words(known: Any, what: Column, fits: float) -> bool:
-    """Return whether the values that do not fit are only one or two distinct words for missing values."""
+    """Return whether the values that do not fit the format are only one or two words for missing values."""
     if fits < HALF:
         return False
     found = numbers(known, what)

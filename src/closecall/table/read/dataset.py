@@ -28,7 +28,7 @@ def in_order(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def need_pandas() -> Any:
-    """Return the module pandas, or raise an error that names the extra to install."""
+    """Return the pandas module, or raise an error that names the extra to install."""
     try:
         import pandas
     except ImportError as error:
@@ -59,6 +59,6 @@ def mean_of(known: Array) -> float:
 
 
 def encoded(column: Array, fill: float, levels: Array | None) -> Array:
-    """Return the columns (samples, width) that encode a column; a code without its own column is all zeros."""
+    """Return the columns (samples, width) that encode a column; a code without its own column becomes all zeros."""
     filled = np.where(np.isnan(column), fill, column)[:, None]
     return filled if levels is None else (filled == levels).astype(float)

@@ -1,4 +1,4 @@
-"""File paths, file types and output, and untrusted text and Parquet files, which are checked while they are read.
+"""File paths, file types, output, and safe reading of untrusted text and Parquet files.
 
 A one-megabyte file can unpack to a gigabyte, a gigabyte of ``1,1`` can need twelve gigabytes of memory, and an unclosed
 quote can turn the rest of the file into one cell. Memory use is therefore counted cell by cell, as the text arrives. In
@@ -87,9 +87,9 @@ class _Rejoined(io.RawIOBase):
 
 
 class Text(_Rejoined):
-    """The bytes of a table, counted while they are read.
+    """The bytes of a table, counted as they are read.
 
-    A reader that works in pieces may set a new budget for each piece. Cells are counted from the separators and line
+    A reader that reads in pieces can set a new budget for each piece. Cells are counted from the separators and line
     endings.
     """
 
@@ -100,7 +100,7 @@ class Text(_Rejoined):
     def take(self, size: int) -> bytes:
         piece = super().take(size)
         if b"\0" in piece:
-            raise DataError(f"{self.what} contains zero bytes, so it is not a text file; pass CSV, TSV or .parquet")
+            raise DataError(f"{self.what} contains null bytes, so it is not a text file; pass CSV, TSV or .parquet")
         cells = piece.count(self.separator.encode()) + piece.count(b"\n")
         try:
             self.budget.spend(len(piece) + CELL_BYTES * cells)

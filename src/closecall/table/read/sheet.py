@@ -52,7 +52,7 @@ _AGREE = 0.8
 
 @dataclass(frozen=True)
 class Reading:
-    """How to read a file where automatic detection is not enough.
+    """How to read a file if automatic detection is not enough.
 
     If the separator is empty, it is detected; an empty encoding means UTF-8. The other fields name the columns to leave
     out, to keep even if they look like identifiers, and to read as numbers or as names.
@@ -67,7 +67,7 @@ class Reading:
 
     @property
     def forced(self) -> dict[str, str]:
-        """The kinds set by the user, by column."""
+        """The kind that the user set for each column."""
         return {**dict.fromkeys(self.numeric, "number"), **dict.fromkeys(self.nominal, "nominal")}
 
     @property
@@ -99,7 +99,7 @@ _FOREIGN = {
     rb"%PDF": "is a PDF; export the table as CSV",
     rb"\s*(?:\{\s*\"|\[\s*[\[{])": "is JSON, not a table; save it as CSV (in pandas: read_json, then to_csv)",
     rb"\xff\xfe|\xfe\xff": "is encoded as UTF-16; save it as UTF-8",
-    rb"(?s:.*)\0": "contains zero bytes, so it is not a text file; pass CSV, TSV or .parquet",
+    rb"(?s:.*)\0": "contains null bytes, so it is not a text file; pass CSV, TSV or .parquet",
 }
 
 
@@ -282,7 +282,7 @@ def sniff(
 
 
 def _first_rows(text: str, separator: str, count: int) -> list[list[str]]:
-    """Return the first rows, split at a given separator; none if a cell is larger than Python's limit."""
+    """Return the first rows, split at a given separator; none if a cell exceeds the csv module's limit."""
     try:
         rows = [row for row, _ in zip(csv.reader(io.StringIO(text), delimiter=separator), range(count), strict=False)]
     except csv.Error:

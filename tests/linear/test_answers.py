@@ -255,22 +255,16 @@ def test_groups_that_nothing_looks_at_are_an_error(cv: Any) -> None:
         CloseKClassifierCV(cv=cv, **QUICK).fit(X, y, groups=np.arange(80) // 8)
 
 
-def test_rare_chance_matches_share_a_fold() -> None:
+@pytest.mark.parametrize("store", [np.asarray, sparse.csr_array])
+def test_copies_share_a_fold_and_rows_that_are_often_equal_by_chance_do_not(store: Any) -> None:
     rng = np.random.default_rng(0)
     X, y = rng.integers(6, size=(90, 2)), rng.integers(2, size=90)
-    equal = X @ [1, 6]
-    assert by_chance(equal, X).all()
-    assert len({*zip(equal, stratified_folds(y, equal, X, 5, 0), strict=True)}) == len({*equal})
-
-
-@pytest.mark.parametrize("store", [np.asarray, sparse.csr_array])
-def test_copies_share_a_fold_although_other_rows_are_equal_by_chance(store: Any) -> None:
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(40, 4))
-    X, y = np.where(np.abs(X) < 0.8, 0.0, X)[np.arange(200) // 5], rng.integers(2, size=40)[np.arange(200) // 5]
+    assert by_chance(equal := X @ [1, 6], store(X)).all()
+    assert len({*zip(equal, stratified_folds(y, equal, store(X), 5, 0), strict=True)}) == len({*equal})  # few copies
+    X, five = rng.normal(size=(40, 4)), np.arange(200) // 5
+    X, y = np.where(np.abs(X) < 0.8, 0.0, X)[five], rng.integers(2, size=40)[five]
     equal = np.unique(X, axis=0, return_inverse=True)[1].ravel()
-    zero = equal == equal[(X == 0).all(axis=1)][0]
-    fold = stratified_folds(y, equal, store(X), 5, 0)
+    zero, fold = (X == 0).all(axis=1), stratified_folds(y, equal, store(X), 5, 0)
     assert min(len({*y[zero]}), len({*fold[zero]})) > 1
     assert len({*zip(equal[~zero], fold[~zero], strict=True)}) == len({*equal[~zero]})
 
@@ -289,6 +283,8 @@ def test_groups_stay_together() -> None:
     own, same = (CloseKClassifierCV(cv=cv, **QUICK).fit(X, y, groups=groups) for cv in (Own(), GroupKFold(3)))
     assert own.guard_report_ == same.guard_report_
     assert CloseKClassifierCV(cv=StratifiedGroupKFold(3), **QUICK).fit(X, y, groups=groups).best_score_ > 0.5
+    with pytest.raises(ValueError, match="groups has 120 missing values; give every row one"):
+        CloseKClassifierCV(cv=GroupKFold(2)).fit(X, y, groups=[None, np.nan] * 60)
 
 
 def test_a_scorer_without_weights() -> None:

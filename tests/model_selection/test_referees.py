@@ -156,6 +156,8 @@ def test_other_scores_are_compared_by_folds_with_the_correction() -> None:
         assert found["gain"] == pytest.approx(flat.mean())
         assert found["standard_error"] == pytest.approx(flat.std(ddof=1) * np.sqrt(1 / 10 + 60 / 240))
     assert over_folds(np.array([0.3]), 0.25).standard_error == np.inf
+    factor = over_folds(flat, 0.25, challengers=16).needed(2.0) / over_folds(flat, 0.25).standard_error
+    assert factor == pytest.approx(stats.t.isf(stats.norm.sf(2) / 4, 9))
 
 
 def test_weights_train_and_score_through_pipelines() -> None:
@@ -384,6 +386,13 @@ def test_a_class_of_few_independent_units_proves_little(units: int, kind: str) -
         gain = panel.informed(right, right[None], codes, np.zeros(300), reference=False)
         passed.append(gain.mean > gain.needed(STRICT))
     assert np.mean(passed) < 0.05
+
+
+def test_blocks_with_many_rows_are_better_evidence_than_six_rows() -> None:
+    codes, right = np.arange(3000) % 2, (np.random.default_rng(0).random(3000) < 0.75).astype(float)
+    panel = panel_of(np.array_split(np.arange(3000), 5), Units(np.arange(3000), time=True), np.ones(3000))
+    gain = panel.informed(right, right[None], codes, np.zeros(3000), reference=False)
+    assert 0.15 < gain.needed(STRICT) < gain.mean
 
 
 def test_flips_in_one_class_hide_a_gain_in_accuracy_but_not_in_balanced_accuracy() -> None:

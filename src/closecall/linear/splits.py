@@ -16,6 +16,8 @@ from .training import Training
 
 #: The number of folds in a search without ``cv`` and in a calibration.
 FOLDS = 5
+#: How missing groups are printed.
+MISSING = ("None", "nan", "<NA>", "NaT")
 #: The number of parts into which :func:`strangers` divides groups.
 CROSSED = 3
 #: The numbers of training and test rows in the preliminary round of a search.
@@ -90,7 +92,14 @@ def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, see
 
 def first_of(groups: Any) -> Any:
     """Return the groups that a splitter receives: the first column if there are two."""
-    return groups if groups is None or np.ndim(groups) < 2 else np.asarray(groups)[:, 0]
+    if groups is None:
+        return None
+    cells = np.asarray(groups)
+    if cells.dtype.kind in "fO":
+        unknown = [each for each in cells.ravel() if not isinstance(each, str) and str(each) in MISSING]
+        if unknown:
+            raise ValueError(f"groups has {len(unknown)} missing values; give every row one, if need be its own")
+    return groups if cells.ndim < 2 else cells[:, 0]
 
 
 def strangers(pairs: list[Pair], y: Any, groups: Any, seed: int = 0) -> list[Pair]:

@@ -55,7 +55,7 @@ _FILES = {
 
 
 def write_pages(folder: Path, targets: Sequence[str] = tuple(_PAGES)) -> Iterator[Path]:
-    """Write every page, table and figure of the targets from the files in ``folder/cells``; yield each path."""
+    """Write every page, table and figure for the targets from the files in ``folder/cells``; yield each path."""
     campaign = read_folder(folder / CELLS)
     jobs = [job for job in jobs_of(campaign) if job.target.name in targets]
     archive = Archive(campaign)

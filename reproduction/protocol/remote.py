@@ -48,7 +48,7 @@ def http_get(url: str) -> bytes | None:
 
 
 def fetch_pmlb(name: str, place: Path) -> None:
-    """Download a PMLB set by its 2017 name, or by its current name if it is not among the 94, to ``place``."""
+    """Download a PMLB set to ``place``, by its name of 2017 or, if it had none then, by its current name."""
     what = f"PMLB's {name!r}"
     if name in PMLB_GONE:
         history = f"{name}.tsv.gz from the history of the PMLB repository before August 2020"

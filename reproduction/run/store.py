@@ -50,7 +50,7 @@ _FAULTS = {
     sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened: free up space, or make its folder readable and writable",
     sqlite3.SQLITE_CORRUPT: "{path} is damaged: set it aside and run the same command again, or try sqlite3's .recover",
     sqlite3.SQLITE_NOTADB: "{path} is damaged or not a result store: set it aside, or choose another --out",
-    sqlite3.SQLITE_BUSY: "another process is using {path}: wait for it or end it",
+    sqlite3.SQLITE_BUSY: "another process is using {path}: wait for it to finish, or stop it",
 }
 #: The errors raised when a damaged file is read; the second if SQLite's message contains bytes that are not text.
 BROKEN = (sqlite3.Error, UnicodeDecodeError)

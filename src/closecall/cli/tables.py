@@ -19,8 +19,8 @@ Data = Annotated[
     str, typer.Argument(help="A CSV, TSV or Parquet file (also gzipped), - for standard input, or a data set's name.")
 ]
 Files = Annotated[list[str], typer.Argument(
-    help="A CSV, TSV or Parquet file (also gzipped), several Parquet files or a folder of them, - for standard input, "
-    "or the name of a data set."
+    help="A CSV, TSV or Parquet file (optionally gzipped), several Parquet files or a folder of them, - for standard "
+    "input, or the name of a data set."
 )]  # fmt: skip
 Target = Annotated[
     str,

@@ -49,7 +49,7 @@ class Request:
 
 
 def answer(frame: Frame, requests: Sequence[Request], block: Block) -> list[Any]:
-    """Return the answers of one partition to the requests."""
+    """Return one partition's answers to the requests."""
     folds = max((request.fold[1] for request in requests if request.fold is not None), default=0)
     group = fold_of(row_hashes(block.X), folds) if folds else np.empty(0)
     masses, X, found = frame.masses(block.y, block.mass), np.ascontiguousarray(block.X), []  # rows are selected from it

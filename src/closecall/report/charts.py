@@ -123,7 +123,7 @@ def gains(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
 def _intervals(
     shown: Sequence[Row], splits: Sequence[Row], points: dict[str, str], title: str, step: int, legend: Any, **more: str
 ) -> Any:
-    """Draw a dot for each split and a tick on a pale interval for each summary; ``points`` starts with the y-axis."""
+    """Draw dots for splits, and ticks on pale intervals for summaries; the first entry of ``points`` is the y-axis."""
     name, *_, field = points
     order = list(dict.fromkeys(record[name] for record in shown))
     y, x = alt.Y(f"{name}:N", sort=order, title=None, axis=alt.Axis(labelLimit=230)), _across(field, title)

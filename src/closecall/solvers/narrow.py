@@ -1,6 +1,6 @@
 """Certificates for the ends of paths and of other runs; see :mod:`closecall.solvers.certificate`.
 
-If an aggregate selects examples by a cut, the weights of the certificate are the shares of a ramp. The ramp is so
+If an aggregate selects examples with a cut, the weights of the certificate come from a ramp around the cut, which is so
 narrow that its selection becomes exact if losses change by at most ``tol`` times the objective per unit of selected
 mass. If the problem is convex, the weights are a point of its dual, which gives a lower bound on the minimum.
 

@@ -49,7 +49,7 @@ class KernelRows(ctypes.Structure):
 
 @dataclass
 class CompiledWalk(Walk):
-    """A :class:`Walk` on :class:`Margins` of :class:`DenseRows` whose stages run in C.
+    """A :class:`Walk` over dense rows with two classes; its stages are implemented in C.
 
     The curvature of a :class:`Spot` consists of an array (five results, the coordinates and a factor) and the number of
     steps that correct the factor.

@@ -117,7 +117,7 @@ def _solve_cover(conflicts: list[Array], weights: Array, time_limit: float) -> t
 
 
 def _disjoint(conflicts: list[Array], weights: Array) -> float:
-    """Return a lower bound on the weight of a cover, computed from one conflict after another, without a solver."""
+    """Return a lower bound on the weight of a cover by processing one conflict after another, without a solver."""
     left, bound = weights.copy(), 0.0
     for conflict in conflicts:
         # A weight may be divided among conflicts: each conflict takes the smallest remaining weight of its members.

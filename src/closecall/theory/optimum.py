@@ -60,7 +60,7 @@ def minimum_errors(
         Sample weights.
     method : {"auto", "enumeration", "cones", "milp"}
         ``enumeration`` takes rows ** features steps and always proves its result. ``cones`` (branch and bound) is
-        suited to few features and any number of errors. ``milp``, which covers conflicts with HiGHS, is suited to many
+        suited to few features and any number of errors. ``milp``, an integer program for HiGHS, is suited to many
         features and few errors. Both always provide a lower bound. ``auto`` uses ``enumeration`` if there are few rows
         or at most two features, ``cones`` for up to five features (not counting linear combinations of others), and
         otherwise ``milp``.

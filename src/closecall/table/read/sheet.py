@@ -127,7 +127,7 @@ class Sheet:
             count = min(len(members), max(8, round(rows * len(members) / len(self.labels))))
             chosen.append(rng.choice(members, count, replace=False))
         kept = np.sort(np.concatenate(chosen))
-        note = f"{len(kept)} of {len(self.labels)} rows are used, drawn at random by class (--rows 0 uses all)"
+        note = f"{len(kept)} of {len(self.labels)} rows are used, drawn at random within each class (--rows 0 uses all)"
         return replace(self, frame=self.frame.iloc[kept], labels=self.labels[kept], notes=(*self.notes, note))
 
     def parsed(self) -> Sheet:

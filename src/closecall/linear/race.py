@@ -40,7 +40,7 @@ from .multiclass import JOINT
 from .splits import Splits, heat_folds, heat_rows, outlying
 from .training import Training
 
-#: After the heat: how many test rows suffice, and how many settings of each kind continue.
+#: After the preliminary round: how many test rows suffice, and how many settings of each kind continue.
 FINAL_TESTS, FINALISTS = 10_000, 2
 
 Pair = tuple[int, int]
@@ -291,8 +291,8 @@ class Race:
     def _heats(self, group: Array) -> tuple[Array, int]:
         """Return the settings of a group that were fitted, and the number of initial folds on which all of them were.
 
-        Settings dropped after the heat count as well, because these folds determined which settings continued.
-        Settings with equal scores are returned in order of preference.
+        Settings dropped after the preliminary round count as well, because these folds determined which of them
+        continued. Settings with equal scores are returned in order of preference.
         """
         ran = group[~np.isnan(self.scores()[group, 0])]
         folds = min(self.finals, int((~np.isnan(self.scores()[ran])).all(axis=0).argmin()) or self.folds)

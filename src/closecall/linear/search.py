@@ -144,8 +144,8 @@ class _Search(_InMemory):
     def _splits(self, training: Training, X: Any, y: Any, groups: Any) -> list[Any]:
         splits = [make_splits(self.cv, training, X, y, groups)]
         # Fresh folds require that the folds are drawn here and that each row has a score: the score for a whole fold
-        # must not be compared with that of a fold that shares rows with it. If the heat needs few folds, the others are
-        # fresh.
+        # must not be compared with that of a fold that shares rows with it. If the preliminary round needs few
+        # folds, the others are fresh.
         if self._guard > 0 and self._by_rows and self._counted and 2 * heat_folds(splits[0]) > len(splits[0]):
             splits.append(make_splits(self.cv, training, X, y, groups, seed=1))
         return splits

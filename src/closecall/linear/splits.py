@@ -55,9 +55,9 @@ class Splits:
 def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, seed: int = 0) -> Splits:
     """Split the training rows by ``cv``, whose row numbers refer to X and y as passed to ``fit``.
 
-    A number, or None for the default, means stratified folds, which ``seed`` shuffles unless it is 0. A splitter
-    receives the groups; if they have two columns, it receives the first column, and :func:`strangers` separates the
-    second.
+    A number, or None for the default, means stratified folds, which are shuffled with ``seed`` unless it is 0. A
+    splitter receives the groups; if they have two columns, it receives the first column, and :func:`strangers`
+    separates the second.
     """
     _check_groups(cv, groups)
     if cv is None or (isinstance(cv, int | np.integer) and not isinstance(cv, bool)):
@@ -272,7 +272,7 @@ def outlying(X: Any, weight: Array) -> Array:
 
 
 def heat_rows(training: Training, split: Splits, limit: int = HEAT_ROWS) -> tuple[Array, float]:
-    """Return the rows of the first fold to use in the heat, and the fraction of its training rows that they include.
+    """Return the rows of the first fold that the preliminary round uses, and their share of its training rows.
 
     These rows are the test rows and at most about ``limit`` training rows, which are drawn at random and stratified by
     class.
@@ -290,5 +290,5 @@ def heat_rows(training: Training, split: Splits, limit: int = HEAT_ROWS) -> tupl
 
 
 def heat_folds(split: Splits) -> int:
-    """Return the number of folds that provide enough test rows for the heat."""
+    """Return the number of folds that provide enough test rows for the preliminary round."""
     return min(len(split), -(-HEAT_TESTS // max(1, int(split.test[0][split.group].sum()))))

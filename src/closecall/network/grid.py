@@ -30,7 +30,7 @@ class NetworkProgress:
 
 @dataclass(frozen=True)
 class NetworkGrid:
-    """Trained networks, one for each problem, and their numbers of steps (problems,)."""
+    """Trained networks, one for each problem, and the number of steps (problems,) that each one took."""
 
     problems: tuple[Problem, ...]
     parameters: Parameters

@@ -121,7 +121,7 @@ def cut_of(problem: Problem, mass: Array) -> LossCut | None:
 
 
 def left_out(losses: Array, mass: Array, m: float) -> Array:
-    """Return the masses (samples,) without a mass m of the largest losses; tied examples share the remainder."""
+    """Return the masses (samples,) after removing a mass m from the largest losses; ties share the remainder."""
     return mass - take_smallest(-losses[None], mass, m)[0] if m > 0 else mass
 
 

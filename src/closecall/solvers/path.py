@@ -37,7 +37,7 @@ LIBRARY = load(
 
 
 class KernelRows(ctypes.Structure):
-    """The rows of a path and the window of its stages, in the form that C reads."""
+    """The rows of a path and the window of its stages, in the form that the C code reads."""
 
     _fields_ = (
         *((name, _POINTER) for name in ("across", "penalty", "mass")),

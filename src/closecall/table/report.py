@@ -136,7 +136,7 @@ def suspect_counts(suspects: Any) -> str:
 
 
 def suspect_records(suspects: Any, most: int = 0) -> list[Row]:
-    """Return rows to check as ``--json`` prints them."""
+    """Return the rows to check, in the form that ``--json`` prints."""
     names = ("why", "row", "label", "said", "score", "detail")
     return [{"kind": "row", **dict(zip(names, row, strict=True))} for row in suspect_rows(suspects, most)]
 

@@ -99,8 +99,8 @@ class BoundPull:
     def pull(self, k: Array) -> int:
         """Turn the negated margins in ``values`` (rows, samples) into pulls, the weighted negated slopes, in place.
 
-        The masses k (rows,) are positive and do not exceed the masses of the folds. If only a few of a row's examples have
-        a nonzero pull and the design's rows are contiguous, the C code computes the row's gradient. The pulls of the
+        The masses k (rows,) are positive and do not exceed the masses of the folds. If few of a row's examples have a
+        nonzero pull and the design's rows are contiguous, the C code computes the row's gradient. The pulls of the
         other rows are moved to the front of ``values``. Return the number of other rows; ``left`` has their indices.
         """
         self.k[:] = k

@@ -154,7 +154,7 @@ def _tilted(t: float) -> Weighing:
 
 def _superquantile(level: float, width: float) -> Weighing:
     _check(0 <= level < 1, "level", level, "a share of the mass in [0, 1)")
-    _check(0 < width < math.inf, "width", width, "a positive number; without smoothing, use `atk` with k = 1 - level")
+    _check(0 < width < math.inf, "width", width, "a positive number; for no smoothing, use `atk` with k = 1 - level")
     weigh = partial(smooth_weights, most=1 / (1 - level), width=width)
     return Weighing(weigh, True, partial(smooth_excess, width=width))
 

@@ -42,7 +42,7 @@ def resolve_count(count: Count, total: float, *, name: str = "k", low: float = 1
         raise TypeError(f"{name} must be an int, a float in (0, 1] or None, not {count!r}")
     if isinstance(count, Integral):
         if count < low:
-            raise ValueError(f"{name}={count} is too small; a whole number is a number of examples and must be >= {low:g}")
+            raise ValueError(f"{name}={count} is too small; it is a number of examples and must be >= {low:g}")
         if count > total * (1 + 1e-12):
             raise ValueError(
                 f"{name}={count} exceeds the {total:g} examples available (total sample weight); "

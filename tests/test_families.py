@@ -56,9 +56,9 @@ def test_a_family_is_its_members() -> None:
             get_aggregate(name)
     for name, message in (
         ("tilted(nan)", "t=nan must be a finite number"),
-        ("tilted()", "not a member"),
-        ("tilted(1,2)", "not a member"),
-        ("tilted(x)", "not a member"),
+        ("tilted()", "not a valid aggregate"),
+        ("tilted(1,2)", "not a valid aggregate"),
+        ("tilted(x)", "not a valid aggregate"),
         ("superquantile(1,1)", r"level=1.0 must be a share"),
         ("superquantile(0.5,0)", "use `atk`"),
         ("human(2,0)", "turn=2.0 must be in"),

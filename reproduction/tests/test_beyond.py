@@ -115,7 +115,7 @@ def test_files_of_another_kind_are_refused() -> None:
     assert head.split(",") == list(header_of("ranges"))
     values = dict(zip(head.split(","), row.split(","), strict=True))
     broken = ",".join({**values, "model": "linear"}.values())
-    with pytest.raises(CompactError, match=r"line 2.*not those of the model 'linear'"):
+    with pytest.raises(CompactError, match=r"line 2.*do not match the model 'linear'"):
         list(from_text(f"{head}\n{broken}\n", 1))
 
 

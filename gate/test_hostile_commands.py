@@ -256,4 +256,4 @@ def test_a_worker_of_another_version_computes_nothing() -> None:
     work = Cell("embedded", "monk3", "c", 0, "linear", "sound", 10)
     found = engines._on_dask(lambda cell: pytest.fail("it computed"), "0.0.1", work)
     assert found.status == "failed"
-    assert "the driver 0.0.1: install the same version on both" in found.error
+    assert "the driver has 0.0.1: install the same version on both" in found.error

@@ -69,7 +69,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_every_chart_has_a_caption_for_humans(wide: Page) -> None:
     found = wide.locator("figure[data-chart]")
     captions = found.locator("figcaption").all_inner_texts()
-    words = ("Gain of close", "Average rank", "that of average", "k*/n", "outliers, imbalance")
+    words = ("Gain of close", "Average rank", "that of average", "k*/n", "with added outliers")
     assert len(captions) == found.count() == len(words)
     assert all(word in " ".join(captions) for word in words)
     assert not any("-sound-linear" in caption for caption in captions)

@@ -281,13 +281,14 @@ def test_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_equal_rows_are_found_in_whatever_form() -> None:
     pandas = pytest.importorskip("pandas", reason="needs closecall[bench]")
-    rows = np.array([[1.6e18, 0.0], [1.6e18 + 1e6, 0.0], [1.6e18, -0.0], [2.0, np.nan], [2.0, np.nan]])
+    rows = np.array([[1.6e18, 0.0], [1.6e18 + 1e6, 0.0], [1.6e18, -0.0], [2.0, np.nan], [2.0, -np.nan]])
     expected = np.array([0, 1, 0, 2, 2])  # in order of appearance: hashes of text would differ between processes
     frame = pandas.DataFrame({"town": ["c", "b", "c", "a", "a"], "size": [1, 1, 1, 2, 2]})
-    gaps = frame.assign(age=[np.nan, 1.0, np.nan, np.nan, np.nan])
+    gaps = frame.assign(age=[np.nan, 1.0, None, np.nan, pandas.NA], day=pandas.NaT)
     for given in (rows, rows.tolist(), frame, frame.to_numpy().tolist(), ["x", "y", "x", "a", "a"], gaps):
         assert equal_rows(given).tolist() == expected.tolist()
-    codes = equal_rows(sparse.csr_matrix([[0.0, 1.0], [2.0, 0.0], [0.0, 1.0], [3.0, 3.0], [3.0, 3.0]]))
+    parts = [1.0, 2, 1, 3, 3, 3, 2, 1], [1, 0, 1, 0, 1, 0, 1, 1], [0, 1, 2, 3, 5, 8]  # one 3 is stored as 2 + 1
+    codes = equal_rows(sparse.csr_matrix(parts))
     np.testing.assert_array_equal(codes[:, None] == codes, expected[:, None] == expected)
     assert len(set(equal_rows([{"a": 1}, {"a": 1}]).tolist())) == 2  # values that cannot be hashed are not compared
 

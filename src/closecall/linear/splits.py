@@ -16,7 +16,7 @@ from .training import Training
 
 #: The number of folds in a search without ``cv`` and in a calibration.
 FOLDS = 5
-#: How missing groups are printed.
+#: How missing values are printed.
 MISSING = ("None", "nan", "<NA>", "NaT")
 #: The number of parts into which :func:`strangers` divides groups.
 CROSSED = 3

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from .._names import Array
 from ..aggregates import check_mass
-from ..linear.splits import FOLDS, Pair, first_of, ignores_groups, strangers, stratified_folds
+from ..linear.splits import FOLDS, MISSING, Pair, first_of, ignores_groups, strangers, stratified_folds
 from ..linear.training import row_hashes
 
 
@@ -82,12 +82,15 @@ def equal_rows(X: Any) -> Array:
     (True, False)
     """
     if sparse.issparse(X):
-        return row_hashes(X.tocsr())
+        rows = sparse.csr_matrix(X, copy=True)
+        rows.sum_duplicates()
+        return row_hashes(rows)
     try:
         table = np.asarray(X)
         table = table.reshape(len(table), -1)
         numeric = table.dtype.kind in "biuf"
-        keys = [(row + 0.0).tobytes() if numeric else tuple(map(_present, row.tolist())) for row in table]  # no -0.0
+        table = np.where(np.isnan(table), np.nan, table) + 0.0 if numeric else table  # one NaN, and no -0.0
+        keys = [row.tobytes() if numeric else tuple(map(_present, row.tolist())) for row in table]
         # Numbered by first appearance, because Python's hashes differ between processes and units depend on the codes.
         known: dict[Any, int] = {}
         return np.array([known.setdefault(key, len(known)) for key in keys])
@@ -96,7 +99,8 @@ def equal_rows(X: Any) -> Array:
 
 
 def _present(value: Any) -> Any:
-    return None if isinstance(value, float) and value != value else value  # NaN differs from itself
+    """Return a value, or None if it is missing: NaN differs from itself, and pandas has more than one missing value."""
+    return value if isinstance(value, str | int) or str(value) not in MISSING else None
 
 
 def _folds(cv: int | None, y: Array, groups: Any) -> int:

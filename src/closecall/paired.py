@@ -114,7 +114,8 @@ class Comparison:
             return f"{gain}, {units}, too few for a standard error: {verdict}"
         over, least, guessing = 100 * self.over_guessing, 100 * self.over_guessing_needed, ""
         if over <= least:
-            guessing = f", but its balanced accuracy is {over:+.2f} points above guessing, needed {least:.2f}"
+            what = "score" if self.unit == FOLDS else "balanced accuracy"
+            guessing = f", but its {what} is {over:+.2f} points above guessing, needed {least:.2f}"
         error = f"standard error {100 * self.standard_error:.2f} {units}"
         if self.taken and self.gain <= self.needed:
             guessing = f", but its balanced accuracy is higher by {self.balanced:.1f} standard errors"

@@ -175,9 +175,9 @@ def stratified_folds(labels: Array, equal: Array, X: Any, folds: int, seed: int 
 
     A test on a row proves nothing if the model was trained on a copy of that row. If rows are repeated so often that
     folds of distinct rows would be unbalanced, whole groups of copies are assigned to folds by size. Equal rows
-    with different labels may also be chance matches in a table with few discrete columns: if :func:`by_chance` is true
-    for a group, each of its rows is assigned separately. ``equal`` (samples,) has the same value for equal rows.
-    Without a seed, the folds follow the order of the rows.
+    with different labels may also be chance matches in a table with few discrete columns: if a group is large and
+    :func:`by_chance` is true for it, each of its rows is assigned separately. ``equal`` (samples,) is the same for
+    equal rows. Without a seed, the folds follow the order of the rows.
 
     Examples
     --------
@@ -188,12 +188,13 @@ def stratified_folds(labels: Array, equal: Array, X: Any, folds: int, seed: int 
     _, first, member = np.unique(equal, return_index=True, return_inverse=True)
     distinct = np.unique(labels[first], return_counts=True)[1]
     several = len(distinct) == len(np.unique(labels)) and distinct.min() >= folds
-    often = np.bincount(member).max() > max(2, len(labels) / (3 * folds))
+    large = max(2, len(labels) / (3 * folds))  # with more rows, a group unbalances the folds
+    often = np.bincount(member).max() > large
     fold = np.empty(len(labels), dtype=int)
     if (often or not several) and folds <= len(first) < len(labels):
         mixed = np.bincount(member, labels != labels[first][member]) > 0
         if mixed.any():
-            apart = (mixed & by_chance(member, X))[member]
+            apart = (mixed & (np.bincount(member) > large) & by_chance(member, X))[member]
             member = numbered(np.where(apart, len(first) + np.arange(len(labels)), member))
         if member.max() + 1 < len(labels):
             groups = StratifiedGroupKFold(folds, shuffle=seed is not None, random_state=seed)

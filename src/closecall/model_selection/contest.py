@@ -100,14 +100,18 @@ class FoldContest:
 
     def todo(self, division: int) -> Todo:
         chosen = enumerate(self.chosen[division])
-        return [(member, fold) for fold, place in chosen if place for member in (0, place)]
+        return [(member, fold) for fold, place in chosen if place for member in (0, place, self.challengers + 1)]
 
-    def gain(self) -> Gain:
-        """Return the mean gain over the folds."""
+    def informed(self, reference: bool) -> Gain:
+        """Return the mean gain over guessing, the last member; gains in balanced accuracy are not used."""
+        return Gain(0.0, np.inf, 0.0, 0) if reference else self.gain(self.challengers + 1)
+
+    def gain(self, reference: int = 0) -> Gain:
+        """Return the mean gain over another member, which is the baseline by default."""
         gains, shares = [], []
         for number, each in enumerate(self.divisions):
             for fold, ((train, test), member) in enumerate(zip(each.pairs, self.chosen[number], strict=True)):
                 if member:
-                    gains.append(each.seen[member, fold][0] - each.seen[0, fold][0])
+                    gains.append(each.seen[member, fold][0] - each.seen[reference, fold][0])
                     shares.append(len(test) / len(train))
         return over_folds(np.array(gains), float(np.mean(shares)) if shares else 0.0, self.units, self.challengers)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone, is_classifier
+from sklearn.dummy import DummyClassifier
 from sklearn.metrics import check_scoring
 from sklearn.utils import _safe_indexing
 from sklearn.utils.parallel import Parallel, delayed
@@ -19,7 +20,7 @@ from ..paired import GUARD, STRICT, Comparison, check_guard, compare, units_of
 from .contest import FoldContest, Folding, RowContest
 from .folds import Referee, answers, check_input, equal_rows, fit_rows, fold_pairs, weighed_pairs
 
-BASELINE = "baseline"
+BASELINE, GUESSING = "baseline", "guessing"
 
 
 class GuardedClassifierCV(Referee):
@@ -49,9 +50,10 @@ class GuardedClassifierCV(Referee):
     guard : float or None
         The number of standard errors that the gain over the baseline must exceed. A smaller gain is enough if it is
         positive and the gain in balanced accuracy exceeds this number of standard errors. The balanced accuracy must
-        also exceed that of guessing by two standard errors. None means 1 for accuracy, and 2 for any other ``scoring``,
-        to which only the first condition applies. If the gain depends on only a few groups, blocks or rows, the number
-        is increased according to Student's t distribution. With 0, the classifier with the best mean score is chosen.
+        also exceed that of guessing by two standard errors. None means 1 for accuracy, and 2 for any other ``scoring``;
+        such a score must exceed that of predicting the class proportions. If the gain depends on only a few groups,
+        blocks or rows, the number is increased according to Student's t distribution. With 0, the classifier with the
+        best mean score is chosen.
     refit : bool
         Whether to fit the chosen classifier on all rows. If False, only the report is available.
     n_jobs : int or None
@@ -130,10 +132,12 @@ class GuardedClassifierCV(Referee):
             challenger = 1 + int(np.argmax(scores[1:].mean(axis=1)))
             divisions.append(Folding(weighed_pairs(fold_pairs(self.cv, X, y, groups, fresh=True), weights), {}))
             contest = (RowContest if self._by_rows else FoldContest)(divisions, len(members), weights, units)
+            kwargs[GUESSING] = {} if mass is None else {"sample_weight": mass}
+            guess = (GUESSING, DummyClassifier(strategy="prior"))
             for number, each in enumerate(divisions):
-                self._look(contest.todo(number), each, members, X, y, weights, kwargs)
+                self._look(contest.todo(number), each, [*members, guess], X, y, weights, kwargs)
             codes = np.searchsorted(self.classes_, y)
-            informed = partial(contest.informed, codes) if isinstance(contest, RowContest) else None
+            informed = partial(contest.informed, codes) if isinstance(contest, RowContest) else contest.informed
             outcome = compare(members[challenger][0], BASELINE, contest.gain(), guard, informed)
             best = challenger if outcome.taken else 0
         self._report([name for name, _ in members], divisions, best, outcome, guard)

@@ -100,10 +100,14 @@ class FoldContest:
 
     def todo(self, division: int) -> Todo:
         chosen = enumerate(self.chosen[division])
-        return [(member, fold) for fold, place in chosen if place for member in (0, place, self.challengers + 1)]
+        return [(member, fold) for fold, place in chosen if place for member in (0, place)]
+
+    def guesses(self, division: int) -> Todo:
+        """Return the (member, fold) pairs of guessing, the last member, on the folds that the evaluation needs."""
+        return [(self.challengers + 1, fold) for member, fold in self.todo(division) if not member]
 
     def informed(self, reference: bool) -> Gain:
-        """Return the mean gain over guessing, the last member; gains in balanced accuracy are not used."""
+        """Return the mean gain over guessing; gains in balanced accuracy are not used."""
         return Gain(0.0, np.inf, 0.0, 0) if reference else self.gain(self.challengers + 1)
 
     def gain(self, reference: int = 0) -> Gain:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from .._names import Array, keep
 from ..linear.splits import Pair
-from ..paired import GUARD, STRICT, Comparison, check_guard, compare, units_of
+from ..paired import GUARD, STRICT, Comparison, Gain, check_guard, compare, units_of
 from .contest import FoldContest, Folding, RowContest
 from .folds import Referee, answers, check_input, equal_rows, fit_rows, fold_pairs, weighed_pairs
 
@@ -132,12 +132,13 @@ class GuardedClassifierCV(Referee):
             challenger = 1 + int(np.argmax(scores[1:].mean(axis=1)))
             divisions.append(Folding(weighed_pairs(fold_pairs(self.cv, X, y, groups, fresh=True), weights), {}))
             contest = (RowContest if self._by_rows else FoldContest)(divisions, len(members), weights, units)
-            kwargs[GUESSING] = {} if mass is None else {"sample_weight": mass}
-            guess = (GUESSING, DummyClassifier(strategy="prior"))
             for number, each in enumerate(divisions):
-                self._look(contest.todo(number), each, [*members, guess], X, y, weights, kwargs)
-            codes = np.searchsorted(self.classes_, y)
-            informed = partial(contest.informed, codes) if isinstance(contest, RowContest) else contest.informed
+                self._look(contest.todo(number), each, members, X, y, weights, kwargs)
+            informed: Callable[[bool], Gain] | None
+            if isinstance(contest, RowContest):
+                informed = partial(contest.informed, np.searchsorted(self.classes_, y))
+            else:
+                informed = self._guessed(contest, members, X, y, weights, mass)
             outcome = compare(members[challenger][0], BASELINE, contest.gain(), guard, informed)
             best = challenger if outcome.taken else 0
         self._report([name for name, _ in members], divisions, best, outcome, guard)
@@ -162,6 +163,19 @@ class GuardedClassifierCV(Referee):
             for m, fold in todo
         )
         division.seen.update(zip(todo, found, strict=True))
+
+    def _guessed(
+        self, contest: FoldContest, members: Sequence[tuple[str, Any]], X: Any, y: Array, weights: Array, mass: Any
+    ) -> Callable[[bool], Gain] | None:
+        """Score predictions of the class proportions, and return the gain over them, or None if they have no score."""
+        guess = (GUESSING, DummyClassifier(strategy="prior"))
+        kwargs = {GUESSING: {} if mass is None else {"sample_weight": mass}}
+        try:
+            for number, each in enumerate(contest.divisions):
+                self._look(contest.guesses(number), each, [*members, guess], X, y, weights, kwargs)
+        except (AttributeError, TypeError, ValueError):  # the scorer needs more than predictions and probabilities
+            return None
+        return contest.informed
 
     def _report(
         self, names: list[str], divisions: list[Folding], best: int, outcome: Comparison | None, guard: float

@@ -111,8 +111,7 @@ def test_folds_are_solved_as_if_alone() -> None:
         mine = slice(fold * len(problems), (fold + 1) * len(problems))
         rtol = np.array([1e-4 if item.aggregate == "average" else 2e-2 for item in problems])
         assert (np.abs(together.objective[mine] / alone.objective - 1) < rtol).all()
-    close = [problem("logistic", "close", 1.0)] * 2
-    coef = solve(X, y, close, folds=folds[:2], fold_of=[0, 1], init="zeros").coef
+    coef = solve(X, y, [problem("logistic", "close", 1)] * 2, folds=folds[:2], fold_of=[0, 1], init="zeros").coef
     assert np.abs(coef[0] - coef[1]).max() > 1e-3
 
 
